@@ -13,34 +13,34 @@ TYPE_CHECKING = False  # as typing has it, whose import takes longer than this o
 if TYPE_CHECKING:
     from inference_logging._native import Json as Json
     from inference_logging._native import __version__ as __version__
-    from inference_logging.application import ApplicationLogger as ApplicationLogger
-    from inference_logging.application import get_logger as get_logger
-    from inference_logging.asgi.middleware import InferenceLoggingMiddleware as InferenceLoggingMiddleware
-    from inference_logging.config import Config as Config
-    from inference_logging.current import current_request as current_request
     from inference_logging.errors import AuditError as AuditError
     from inference_logging.errors import ConfigError as ConfigError
     from inference_logging.errors import InferenceLoggingError as InferenceLoggingError
     from inference_logging.errors import OpenError as OpenError
-    from inference_logging.integrations.native_logger import install_logger as install_logger
-    from inference_logging.integrations.stdlib import Handler as Handler
-    from inference_logging.logger import Logger as Logger
+    from inference_logging.record.application import ApplicationLogger as ApplicationLogger
+    from inference_logging.record.application import get_logger as get_logger
+    from inference_logging.record.asgi.middleware import InferenceLoggingMiddleware as InferenceLoggingMiddleware
+    from inference_logging.record.config import Config as Config
+    from inference_logging.record.current import current_request as current_request
+    from inference_logging.record.integrations.native_logger import install_logger as install_logger
+    from inference_logging.record.integrations.stdlib import Handler as Handler
+    from inference_logging.record.logger import Logger as Logger
 
 _MODULES = {
-    "ApplicationLogger": "application",
+    "ApplicationLogger": "record.application",
     "AuditError": "errors",
-    "Config": "config",
+    "Config": "record.config",
     "ConfigError": "errors",
-    "Handler": "integrations.stdlib",
+    "Handler": "record.integrations.stdlib",
     "InferenceLoggingError": "errors",
-    "InferenceLoggingMiddleware": "asgi.middleware",
+    "InferenceLoggingMiddleware": "record.asgi.middleware",
     "Json": "_native",
-    "Logger": "logger",
+    "Logger": "record.logger",
     "OpenError": "errors",
     "__version__": "_native",
-    "current_request": "current",
-    "get_logger": "application",
-    "install_logger": "integrations.native_logger",
+    "current_request": "record.current",
+    "get_logger": "record.application",
+    "install_logger": "record.integrations.native_logger",
 }
 
 __all__ = [
@@ -62,7 +62,7 @@ __all__ = [
 
 
 if sys.platform == "win32":
-    _MODULES = {name: module if module == "errors" else "passthrough" for name, module in _MODULES.items()}
+    _MODULES = {name: module if module == "errors" else "record.passthrough" for name, module in _MODULES.items()}
 
 if not TYPE_CHECKING:  # so that a checker knows the names above and no others
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inference_logging.application import report_refusal
-from inference_logging.integrations.records import RECORDS
+from inference_logging.record.application import report_refusal
+from inference_logging.record.integrations.records import RECORDS
 
 if TYPE_CHECKING:
     from loguru import Message

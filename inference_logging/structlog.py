@@ -9,9 +9,9 @@ from typing import Any, Final, NoReturn
 import structlog
 from structlog.processors import CallsiteParameter, CallsiteParameterAdder
 
-from inference_logging.application import report_refusal
-from inference_logging.integrations.records import RECORDS
-from inference_logging.logger import open_tracebacks
+from inference_logging.record.application import report_refusal
+from inference_logging.record.integrations.records import RECORDS
+from inference_logging.record.logger import open_tracebacks
 
 __all__ = ["to_records"]
 

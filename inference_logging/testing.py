@@ -36,11 +36,11 @@ from typing import Any, overload
 
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from inference_logging.asgi.middleware import reopen_all
-from inference_logging.config import Config
 from inference_logging.errors import InferenceLoggingError
-from inference_logging.logger import Logger
-from inference_logging.segments import Record, read_records
+from inference_logging.read.segments import Record, read_records
+from inference_logging.record.asgi.middleware import reopen_all
+from inference_logging.record.config import Config
+from inference_logging.record.logger import Logger
 
 __all__ = ["Records", "capture_records"]
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from bench_turns_report import place
 from bench_uvicorn import HOST, find_wrk
-from inference_logging.stats.interval import Interval
+from inference_logging.read.stats.interval import Interval
 from measure import HERE
 
 BURN_US: Final = 2000.0

@@ -25,7 +25,7 @@ from bench_loggers import memory_directory, our_config, scratch_directory
 from bench_middleware import App, Message, Receive, Send, scope_of
 from bench_report import Goal, Report, at_most, pairwise
 from inference_logging import InferenceLoggingMiddleware, Logger, current_request
-from inference_logging.stats.interval import bootstrap, trimmed_mean
+from inference_logging.read.stats.interval import bootstrap, trimmed_mean
 
 KEY: Final = bytes(range(32))
 HEADERS: Final = [

@@ -31,8 +31,8 @@ from typing import Any, Final
 from bench_loggers import memory_directory, scratch_directory
 from bench_report import machine
 from inference_logging._native import queues_of
+from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from inference_logging.segments import read_records
-from inference_logging.stats.interval import Interval, bootstrap, ratio
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv-parsl"

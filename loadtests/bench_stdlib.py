@@ -24,7 +24,7 @@ from typing import Any, Final
 from bench_loggers import ours, scratch_directory
 from bench_report import Report, at_least, at_most, pairwise
 from inference_logging import Handler, install_logger
-from inference_logging.stats.interval import ratio
+from inference_logging.read.stats.interval import ratio
 
 Call = Callable[[logging.Logger], None]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from inference_logging.stats.interval import RESAMPLES, TRIM, Interval
+from inference_logging.read.stats.interval import RESAMPLES, TRIM, Interval
 
 _STUDENT: Final = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Student's factor of 95 % for two values, three and so on; the last one is a little wide for more."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench_report import machine
 from bench_turns_ratio import across, doubt, ratio, trimmed_interval, verdict
 from bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
-from inference_logging.stats.interval import Interval
+from inference_logging.read.stats.interval import Interval
 
 PRECISION: Final = 0.003
 """Half of the interval at which a measurement ends, as a ratio."""

@@ -16,7 +16,7 @@ import orjson
 from bench_loggers import emit_until_accepted, memory_directory, ours, scratch_directory
 from bench_report import Report, at_least
 from inference_logging.cli import native
-from inference_logging.config import Config
+from inference_logging.record.config import Config
 
 CHUNK = 10_000
 

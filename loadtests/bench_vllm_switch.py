@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from inference_logging import InferenceLoggingMiddleware
-from inference_logging.asgi.lifespan import ASGIApp, Receive, Scope, Send
+from inference_logging.record.asgi.lifespan import ASGIApp, Receive, Scope, Send
 
 OFF: Final = b"off"
 

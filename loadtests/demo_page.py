@@ -9,10 +9,10 @@ from typing import Any
 
 import report
 from demo_turns import Cost
-from inference_logging.pages.content import Plot, Table
-from inference_logging.pages.page import Section
-from inference_logging.pages.parts import figure, table_of
-from inference_logging.stats.interval import Interval
+from inference_logging.read.pages.content import Plot, Table
+from inference_logging.read.pages.page import Section
+from inference_logging.read.pages.parts import figure, table_of
+from inference_logging.read.stats.interval import Interval
 
 HEIGHT = 3.6
 _HEADS = ("", "without", "added by logging", "with ÷ without", "the control", "turns of each")

@@ -17,7 +17,7 @@ from bench_turns_ratio import ratio, trimmed_interval
 from bench_turns_report import LEAST_BLOCKS, Case
 from bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
 from bench_uvicorn import find_wrk, run_wrk
-from inference_logging.stats.interval import Interval
+from inference_logging.read.stats.interval import Interval
 
 CONNECTIONS: Final = 16
 CASES: Final = {

@@ -21,12 +21,12 @@ from fleet_pods import SERVICE
 from inference_logging import Config
 from inference_logging.cli import native
 from inference_logging.cli.ship import Stop
-from inference_logging.shipping import Shipper
-from inference_logging.shipping.destinations import open_destination
-from inference_logging.shipping.directories import Pattern
-from inference_logging.shipping.line import Destination, Line, Sent
-from inference_logging.shipping.offsets import State
-from inference_logging.shipping.sources import EachSource
+from inference_logging.ship import Shipper
+from inference_logging.ship.destinations import open_destination
+from inference_logging.ship.directories import Pattern
+from inference_logging.ship.line import Destination, Line, Sent
+from inference_logging.ship.offsets import State
+from inference_logging.ship.sources import EachSource
 
 DRAIN_S: Final = 300.0
 

@@ -41,11 +41,11 @@ from fleet_kafka import Cluster, record_of
 from fleet_page import LOST
 from fleet_pods import SAMPLE, SERVICE, ZONES, Settings
 from fleet_processes import Child, Usage
-from inference_logging.bench.machine import load
-from inference_logging.shipping.clickhouse.destination import ClickHouseDestination
-from inference_logging.shipping.clickhouse.place import Place
-from inference_logging.shipping.kafka import RESOURCE
-from inference_logging.shipping.line import Line
+from inference_logging.prove.bench.machine import load
+from inference_logging.ship.clickhouse.destination import ClickHouseDestination
+from inference_logging.ship.clickhouse.place import Place
+from inference_logging.ship.kafka import RESOURCE
+from inference_logging.ship.line import Line
 from request_sizes import measure_segments
 from tests.shipping.clickhouse import KEY, ClickHouse
 

@@ -20,8 +20,8 @@ from locust.contrib.fasthttp import FAILURE_EXCEPTIONS
 from locust.env import Environment
 
 import shapes
-from inference_logging.replay.events import has_content
-from inference_logging.replay.schedule import BODIES, TRACES, Changes, Planned, Schedule
+from inference_logging.prove.replay.events import has_content
+from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, Planned, Schedule
 from users import events as messages_of
 
 

@@ -12,11 +12,11 @@ mpl.use("Agg")  # before pyplot is imported: there may be no display
 
 import matplotlib.pyplot as plt
 
-from inference_logging.pages import page as pages
-from inference_logging.pages.content import Plot, Table
-from inference_logging.pages.page import Section
-from inference_logging.pages.parts import paragraph, points, side_by_side, table_of
-from inference_logging.stats.interval import Interval
+from inference_logging.read.pages import page as pages
+from inference_logging.read.pages.content import Plot, Table
+from inference_logging.read.pages.page import Section
+from inference_logging.read.pages.parts import paragraph, points, side_by_side, table_of
+from inference_logging.read.stats.interval import Interval
 from measure import Books
 from summary import BASE, Row, Spread
 

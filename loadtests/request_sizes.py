@@ -22,12 +22,12 @@ import orjson
 import zstandard
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
+from inference_logging.read.segments.reading import is_framing
 from inference_logging.segments import segments
-from inference_logging.segments.reading import is_framing
-from inference_logging.shipping.kafka import KafkaDestination
-from inference_logging.shipping.s3.staging import whole_lines
-from inference_logging.shipping.shipper import Shipper
-from inference_logging.shipping.source import Source
+from inference_logging.ship.kafka import KafkaDestination
+from inference_logging.ship.s3.staging import whole_lines
+from inference_logging.ship.shipper import Shipper
+from inference_logging.ship.source import Source
 
 REQUESTS: Final = 400
 """Enough for a compressor to find what repeats, few enough for a second."""

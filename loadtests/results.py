@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging.bench.machine import load, machine
+from inference_logging.prove.bench.machine import load, machine
 from results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -112,7 +112,7 @@ def pages(directory: Path = RESULTS) -> list[Path]:
 
 def _write_page(path: Path, parts: Mapping[str, Any]) -> None:
     """Write the page of the peers and of how cost grows, whichever there are."""
-    from inference_logging.bench import page
+    from inference_logging.prove.bench import page
 
     grown = parts["growth"]["result"] if "growth" in parts else None
     if "peers" in parts:

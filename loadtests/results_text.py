@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from inference_logging.bench.figures import FORMS, share_text
+from inference_logging.prove.bench.figures import FORMS, share_text
 from results_rows import COST, ROWS, TABLES, Row, Table
 
 

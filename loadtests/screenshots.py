@@ -23,10 +23,10 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import view_records
-from inference_logging.view.app import Content, View
-from inference_logging.view.index import Index, open_index
-from inference_logging.view.links import parse_link
-from inference_logging.view.server import Serving, bind
+from inference_logging.read.view.app import Content, View
+from inference_logging.read.view.index import Index, open_index
+from inference_logging.read.view.links import parse_link
+from inference_logging.read.view.server import Serving, bind
 
 MADE_AT: Final = datetime(2026, 11, 24, 15, 0, tzinfo=timezone.utc)
 PAGES: Final = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-VENDOR: Final = ROOT / "inference_logging" / "pages" / "static" / "vendor"
+VENDOR: Final = ROOT / "inference_logging" / "read" / "pages" / "static" / "vendor"
 MANIFEST: Final = VENDOR / "vendor.json"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from inference_logging.bench.growth import QUANTITIES, series_of
-from inference_logging.bench.growth_quantity import Sample
-from inference_logging.bench.result import (
+from inference_logging.prove.bench.growth import QUANTITIES, series_of
+from inference_logging.prove.bench.growth_quantity import Sample
+from inference_logging.prove.bench.result import (
     FIGURES,
     SCHEMA,
     Burst,
@@ -20,7 +20,7 @@ from inference_logging.bench.result import (
     Result,
     Unit,
 )
-from inference_logging.bench.series import Grown, Series
+from inference_logging.prove.bench.series import Grown, Series
 
 THREADS = (1, 16, 64)
 SILENT = ("empty", "empty-again", "stdlib-null")

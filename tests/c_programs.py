@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from inference_logging import Config
-from inference_logging.settings import as_json
+from inference_logging.record.settings import as_json
 
 SOURCES: Final = Path(__file__).parent / "c"
 # Of the core's two halves the one that these tests are to run with, see `make test-portable`.

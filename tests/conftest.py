@@ -14,9 +14,9 @@ from hypothesis import settings
 
 from inference_logging import Config, Logger
 from inference_logging._native import forget_inherited_records, leave_waiting_records_to_parent
-from inference_logging.logger import _open_loggers
+from inference_logging.record.logger import _open_loggers
+from inference_logging.record.waiting import WAITING
 from inference_logging.triton import log_requests
-from inference_logging.waiting import WAITING
 from tests import fake_triton
 from tests.c_programs import built, install
 from tests.command_line import run_program

@@ -6,7 +6,7 @@ import json
 import sys
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.health import Watch
+from inference_logging.record.health import Watch
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\r\x00 \u202egnp\u2066 \u200b \U000e0041 14:00:00.000 ERROR forged"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from inference_logging.export.statement import Books
+from inference_logging.read.export.statement import Books
 from tests.command_line import run
 
 

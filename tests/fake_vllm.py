@@ -268,5 +268,5 @@ def install(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     modules["vllm"].envs = modules["vllm.envs"]
     monkeypatch.setitem(sys.modules, "vllm.envs", modules["vllm.envs"])
     # Only for this test: it inherits from vLLM's class.
-    monkeypatch.delitem(sys.modules, "inference_logging.integrations.vllm.engine", raising=False)
+    monkeypatch.delitem(sys.modules, "inference_logging.record.integrations.vllm.engine", raising=False)
     return modules

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 
 from inference_logging import Handler
-from inference_logging.integrations.native_logger import NativeLogger, NativeRootLogger
+from inference_logging.record.integrations.native_logger import NativeLogger, NativeRootLogger
 from tests.support import Recorded
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from inference_logging.pages import page
-from inference_logging.pages.content import SHARES, Plot, Table
-from inference_logging.pages.page import Section
-from inference_logging.pages.parts import figure, folded, headline, listing, paragraph, table_of
+from inference_logging.read.pages import page
+from inference_logging.read.pages.content import SHARES, Plot, Table
+from inference_logging.read.pages.page import Section
+from inference_logging.read.pages.parts import figure, folded, headline, listing, paragraph, table_of
 
 HOSTILE = (
     "</script><img src=x onerror=\"window.hacked='img'\"><script>window.hacked='script'</script> \u202eevil & 模型"

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 
 from inference_logging import InferenceLoggingMiddleware, get_logger
-from inference_logging.logger import _open_loggers
 from inference_logging.metrics import metrics_of
+from inference_logging.record.logger import _open_loggers
 
 app = FastAPI()
 app.add_middleware(InferenceLoggingMiddleware)

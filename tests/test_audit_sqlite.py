@@ -16,7 +16,7 @@ import pytest
 
 from inference_logging import Logger
 from inference_logging._native import LineChain
-from inference_logging.audit_sqlite import SqliteWriter, blocks_of_lines
+from inference_logging.record.audit_sqlite import SqliteWriter, blocks_of_lines
 from tests.audited import Open, problems
 
 

@@ -14,13 +14,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from inference_logging.bench import configurations as bench
-from inference_logging.bench.configurations import Comparison, Figure, compare, replacements
-from inference_logging.bench.configurations_report import markdown
-from inference_logging.bench.configurations_round import CHUNKS, GET, KINDS, LOGGED, POST, STREAM
 from inference_logging.cli.bench import command
-from inference_logging.config import FileConfig
-from inference_logging.stats.interval import Interval
+from inference_logging.prove.bench import configurations as bench
+from inference_logging.prove.bench.configurations import Comparison, Figure, compare, replacements
+from inference_logging.prove.bench.configurations_report import markdown
+from inference_logging.prove.bench.configurations_round import CHUNKS, GET, KINDS, LOGGED, POST, STREAM
+from inference_logging.read.stats.interval import Interval
+from inference_logging.record.config import FileConfig
 
 pytestmark = pytest.mark.servers
 

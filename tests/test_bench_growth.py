@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inference_logging.bench.growth import QUANTITIES, series_of
-from inference_logging.bench.growth_calls import PROCESSES, RECORD_BYTES, THREADS
-from inference_logging.bench.growth_quantity import Place, Quantity, Sample, take_turns
-from inference_logging.bench.series import Grown
 from inference_logging.cli.bench_growth import command
+from inference_logging.prove.bench.growth import QUANTITIES, series_of
+from inference_logging.prove.bench.growth_calls import PROCESSES, RECORD_BYTES, THREADS
+from inference_logging.prove.bench.growth_quantity import Place, Quantity, Sample, take_turns
+from inference_logging.prove.bench.series import Grown
 from tests.bench_results import grown
 
 pytestmark = pytest.mark.servers
@@ -109,7 +109,7 @@ def test_both_works_are_done_equally_often_and_settled_between() -> None:
 
 
 def test_the_page_of_growth_shows_each_sentence_and_plot(tmp_path: Path) -> None:
-    from inference_logging.bench import page
+    from inference_logging.prove.bench import page
 
     found = grown()
     page.write_growth(tmp_path / "growth.html", found)

@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typedd
 import pytest
 
 import inference_logging
-from inference_logging.bench import run as bench
-from inference_logging.bench.cell import Order, _measure_load, _quantile
-from inference_logging.bench.loops import Schedule, Timings, closed, paced, space
-from inference_logging.bench.peers import NAMES, Opened, peer
-from inference_logging.bench.record import (
+from inference_logging.prove.bench import run as bench
+from inference_logging.prove.bench.cell import Order, _measure_load, _quantile
+from inference_logging.prove.bench.loops import Schedule, Timings, closed, paced, space
+from inference_logging.prove.bench.peers import NAMES, Opened, peer
+from inference_logging.prove.bench.record import (
     FIRST_NUMBER,
     WARM_UP_NUMBER,
     count_arrived,
@@ -27,7 +27,7 @@ from inference_logging.bench.record import (
     text_of,
     wrong_fields,
 )
-from inference_logging.bench.result import FIGURES, NOT_MEASURED, Result
+from inference_logging.prove.bench.result import FIGURES, NOT_MEASURED, Result
 from tests.command_line import run
 
 TINY = Order("", 1, "closed", 256, 0.02, 500.0)
@@ -279,7 +279,7 @@ def test_ratios_to_ours_are_made_within_each_round(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_child_that_ends_without_an_answer_is_a_problem(tmp_path: Path) -> None:
-    found = bench.child("inference_logging.bench.cell", "no JSON", tmp_path / "answer.json", 60)
+    found = bench.child("inference_logging.prove.bench.cell", "no JSON", tmp_path / "answer.json", 60)
     assert found["problem"].startswith("the process ended with 1: json.decoder.JSONDecodeError")
 
 
@@ -331,8 +331,8 @@ def test_the_example_prints_tables_and_goals() -> None:
 @pytest.mark.servers
 def test_the_method_of_fapilog_counts_every_record_of_the_burst() -> None:
     pytest.importorskip("fapilog", reason="fapilog is not installed")
-    from inference_logging.bench.fapilog_method import compared
-    from inference_logging.bench.result import FapilogResult
+    from inference_logging.prove.bench.fapilog_method import compared
+    from inference_logging.prove.bench.result import FapilogResult
 
     result = compared(1, lambda _step: None, quick=True)
     assert list(differences(result, FapilogResult)) == []

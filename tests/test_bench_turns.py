@@ -17,7 +17,7 @@ import bench_turns
 from bench_turns_ratio import across, ratio, trimmed_interval, verdict
 from bench_turns_report import Case, Row
 from bench_turns_slices import ARMS, LOGGED, App, Block, Slices, Switch
-from inference_logging.stats.interval import Interval
+from inference_logging.read.stats.interval import Interval
 
 
 def blocks(logged: float, control: float, count: int = 2000) -> list[Block]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.asgi.bounded_server import MOST_CONNECTIONS, BoundedServer, serve
+from inference_logging.record.asgi.bounded_server import MOST_CONNECTIONS, BoundedServer, serve
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:

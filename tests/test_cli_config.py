@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from inference_logging import Config
-from inference_logging.config.schema import file_schema
 from inference_logging.errors import ConfigError
+from inference_logging.record.config.schema import file_schema
 from tests.command_line import run
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "parameters.md"

@@ -18,7 +18,7 @@ import pytest
 from inference_logging import Config, Logger
 from inference_logging.cli.query_types import common
 from inference_logging.cli.questions import QUESTIONS
-from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_logging.stats.counts import Counts
-from inference_logging.stats.plots import plots
-from inference_logging.stats.report import page as make_page
+from inference_logging.read.stats.counts import Counts
+from inference_logging.read.stats.plots import plots
+from inference_logging.read.stats.report import page as make_page
 from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.stats.sketch import RELATIVE_ERROR, Sketch
+from inference_logging.read.stats.sketch import RELATIVE_ERROR, Sketch
 
 VALUES = st.lists(st.floats(1e-8, 1e8) | st.sampled_from([1e-3, 0.5, 1.0]), min_size=1, max_size=60)
 

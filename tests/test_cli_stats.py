@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_logging.cli.times import point_in_time
-from inference_logging.stats import counting
-from inference_logging.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Counts
+from inference_logging.read.stats import counting
+from inference_logging.read.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Counts
 from tests.command_line import run
 from tests.segment_files import BEGUN, log, request, stamp, write_segment
 from tests.support import wait_until

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from inference_logging.stats.comparison import LEAST_BLOCKS, Pair, Row, Slice, Times, Window, compare
+from inference_logging.read.stats.comparison import LEAST_BLOCKS, Pair, Row, Slice, Times, Window, compare
 
 PAIRS = 30
 RATE = 400.0

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from inference_logging.config import ENV_PREFIX, Config
-from inference_logging.config.fields import KIB, MIB
 from inference_logging.errors import ConfigError, InferenceLoggingError
+from inference_logging.record.config import ENV_PREFIX, Config
+from inference_logging.record.config.fields import KIB, MIB
 
 
 @pytest.fixture(autouse=True)

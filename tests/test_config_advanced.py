@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from inference_logging.config import Config, FileConfig
-from inference_logging.config.fields import GROUP
 from inference_logging.errors import ConfigError
+from inference_logging.record.config import Config, FileConfig
+from inference_logging.record.config.fields import GROUP
 
 MOST_VISIBLE = 65
 ADVANCED = [parameter for parameter in Config.describe() if parameter.advanced]

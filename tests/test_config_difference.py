@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from inference_logging import Config
-from inference_logging.config.difference import _BY_CTL
+from inference_logging.record.config.difference import _BY_CTL
 from tests.command_line import run
 
 Write = Callable[[str, str], str]

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from inference_logging import Config
-from inference_logging.config.schema import file_schema
 from inference_logging.errors import ConfigError
+from inference_logging.record.config.schema import file_schema
 
 SCHEMA = jsonschema.Draft7Validator(file_schema())
 

@@ -22,12 +22,12 @@ import pytest
 import yaml
 
 from inference_logging import Config
-from inference_logging.config.schema import file_schema
-from inference_logging.export.statement import Books, Requests, Statement
-from inference_logging.integrations.vllm.records import REQUEST_FIELDS
+from inference_logging.read.export.statement import Books, Requests, Statement
+from inference_logging.read.segments.columns import HEAD, REQUESTS
+from inference_logging.record.config.schema import file_schema
+from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.segments import Segment
-from inference_logging.segments.columns import HEAD, REQUESTS
-from inference_logging.shipping.s3.place import JSON_LINES, hive, manifest_key, object_key
+from inference_logging.ship.s3.place import JSON_LINES, hive, manifest_key, object_key
 from tests.chart.chart import CHART, LEAST, merged
 from tests.identity import answer, served
 from tests.shown import ROOT, blocks_of

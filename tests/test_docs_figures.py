@@ -29,7 +29,7 @@ WRITTEN = tuple(
     )
 )
 """Pages that are written from the code, or from a kept result."""
-INTERVAL = ("inference_logging/stats/interval.py", "_LEVEL: Final = 0.95")
+INTERVAL = ("inference_logging/read/stats/interval.py", "_LEVEL: Final = 0.95")
 RESERVED = ("docs/parameters.md", "| `overflow_info_ratio` | float | `0.8` |")
 WRITTEN_BYTES = ("helm/values.yaml", "bytesPerSecond: 50000000")
 KILLED_BYTES = ("helm/templates/_supervised.tpl", "(mul 9 (include")
@@ -52,7 +52,7 @@ HELD = {
         "80 %": RESERVED,
         "250 ms": ("native/queue/src/caretaker.rs", "from_millis(250)"),
     },
-    "docs/object-storage.md": {"1 GB": ("inference_logging/shipping/s3/table.py", '"1GB"')},
+    "docs/object-storage.md": {"1 GB": ("inference_logging/ship/s3/table.py", '"1GB"')},
     "docs/operating.md": {"95 %": INTERVAL},
     "docs/public.md": {
         "four times a second": (

@@ -17,11 +17,11 @@ import pytest
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.cli.main import COMMANDS, EXIT_CODES
 from inference_logging.cli.main import command as root
-from inference_logging.health import Watch
-from inference_logging.integrations.vllm.records import REQUEST_FIELDS
-from inference_logging.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
 from inference_logging.metrics import metrics_of
-from inference_logging.started import FIELDS as STARTED_FIELDS
+from inference_logging.record.health import Watch
+from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
+from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
+from inference_logging.record.started import FIELDS as STARTED_FIELDS
 from tests.shown import source
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -140,10 +140,10 @@ FORMATS: Final = {
     "changes by `ctl`": ("native/request/src/runtime.rs", "VERSION"),
     "counts for metrics": ("native/lines/src/series.rs", "VERSION"),
     "the index of segments": ("native/index/src/image.rs", "VERSION"),
-    "how far a shipper has come": ("inference_logging/shipping/offsets.py", "VERSION"),
-    "manifests of objects in a bucket": ("inference_logging/shipping/s3/manifest.py", "VERSION"),
-    "the statement of an export": ("inference_logging/export/statement.py", "VERSION"),
-    "configuration files": ("inference_logging/config/config.py", "FILE_VERSION"),
+    "how far a shipper has come": ("inference_logging/ship/offsets.py", "VERSION"),
+    "manifests of objects in a bucket": ("inference_logging/ship/s3/manifest.py", "VERSION"),
+    "the statement of an export": ("inference_logging/read/export/statement.py", "VERSION"),
+    "configuration files": ("inference_logging/record/config/config.py", "FILE_VERSION"),
     "the C library's interface": ("native/c/src/log.rs", "ABI_VERSION"),
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Handler, InferenceLoggingMiddleware, Logger, get_logger
-from inference_logging.asgi.middleware import reopen_all
+from inference_logging.record.asgi.middleware import reopen_all
 from inference_logging.triton import RequestLog, log_requests
 from tests import fake_triton
 from tests.command_line import Done, run

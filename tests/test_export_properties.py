@@ -10,13 +10,13 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.export import aiperf, mooncake, openai_jsonl, perfetto, sharegpt
-from inference_logging.export.formats import Options
-from inference_logging.export.prefixes import Prefixes
-from inference_logging.export.prompts import Prompt
-from inference_logging.export.requests import LeftOut, Request, arrival_nano, requests_of
-from inference_logging.export.run import row_of
-from inference_logging.export.spool import Spool
+from inference_logging.read.export import aiperf, mooncake, openai_jsonl, perfetto, sharegpt
+from inference_logging.read.export.formats import Options
+from inference_logging.read.export.prefixes import Prefixes
+from inference_logging.read.export.prompts import Prompt
+from inference_logging.read.export.requests import LeftOut, Request, arrival_nano, requests_of
+from inference_logging.read.export.run import row_of
+from inference_logging.read.export.spool import Spool
 
 KEY = b"k" * 32
 OPTIONS = Options(Prefixes(KEY, 16, 4.0), with_text=True)

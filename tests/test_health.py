@@ -16,8 +16,8 @@ from typing import Any, get_args
 import pytest
 
 from inference_logging import Config, Logger
-from inference_logging.health import STATES, Health, State, Watch
 from inference_logging.metrics import metrics_of
+from inference_logging.record.health import STATES, Health, State, Watch
 from tests.support import wait_until
 from tests.test_processes import in_child
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import inference_logging
-from inference_logging._foreign import foreign
 from inference_logging.errors import MissingExtraError
+from inference_logging.record._foreign import foreign
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(inference_logging.__file__).parent  # the checkout's, or the installed one
-OF_A_CONFIGURATION = {"pydantic", "pydantic_core", "pydantic_settings", "yaml", "inference_logging.config"}
+OF_A_CONFIGURATION = {"pydantic", "pydantic_core", "pydantic_settings", "yaml", "inference_logging.record.config"}
 HEAVY = OF_A_CONFIGURATION | {"asyncio", "importlib.metadata", "ssl", "http", "typing_extensions", "rich", "duckdb"}
 
 
@@ -92,8 +92,8 @@ def test_the_middleware_and_the_loggers_load_neither_an_event_loop_nor_what_only
     # Without what the standard library's logging imports: from 3.14 on `inspect` as well.
     modules = loaded("from inference_logging import InferenceLoggingMiddleware, Logger, get_logger")
     modules -= loaded("import logging")
-    assert not modules & {"asyncio", "ssl", "inspect", "inference_logging.audit"}
-    assert not [name for name in modules if name.startswith("inference_logging.integrations.vllm")]
+    assert not modules & {"asyncio", "ssl", "inspect", "inference_logging.record.audit"}
+    assert not [name for name in modules if name.startswith("inference_logging.record.integrations.vllm")]
 
 
 def test_the_first_request_after_a_lifespan_imports_nothing(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_first_request_after_a_lifespan_imports_nothing(tmp_path: Path) -> N
     started = loaded(f"{SERVED}\nasyncio.run(serve(0))", **variables)
     served = loaded(f"{SERVED}\nasyncio.run(serve(1))", **variables)
     assert sorted(served - started) == []
-    assert "inference_logging.config" in started
+    assert "inference_logging.record.config" in started
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["tail", "--help"], ["nothing-of-this-name"]])
@@ -126,7 +126,7 @@ def test_every_public_name_can_be_imported_and_is_the_one_of_its_module() -> Non
     for name in inference_logging.__all__:
         assert getattr(inference_logging, name) is not None
     assert set(inference_logging.__all__) <= set(dir(inference_logging))
-    assert inference_logging.Logger.__module__ == "inference_logging.logger"
+    assert inference_logging.Logger.__module__ == "inference_logging.record.logger"
     with pytest.raises(AttributeError, match="has no attribute 'Loger'"):
         inference_logging.Loger  # type: ignore[attr-defined]  # noqa: B018
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from inference_logging.stats.interval import Interval, bootstrap, ratio, trimmed_mean
+from inference_logging.read.stats.interval import Interval, bootstrap, ratio, trimmed_mean
 
 
 def test_an_interval_holds_the_true_median_about_as_often_as_it_says() -> None:

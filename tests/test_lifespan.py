@@ -13,8 +13,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError, get_logger
-from inference_logging.asgi.lifespan import serve_lifespan
 from inference_logging.errors import ConfigError
+from inference_logging.record.asgi.lifespan import serve_lifespan
 from tests.servers import Server
 from tests.support import (
     Client,

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.health import Watch
+from inference_logging.record.health import Watch
 from tests.command_line import run
 from tests.servers import Load, uvicorn
 from tests.sidecars import Sidecar, environment, queue_files

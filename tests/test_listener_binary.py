@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.origin import CONFIGURATION
+from inference_logging.record.origin import CONFIGURATION
 from tests.c_programs import PLATFORM
 from tests.command_line import run
 from tests.sidecars import PYTHON, Sidecar

@@ -15,10 +15,10 @@ import pytest
 import zstandard
 
 from inference_logging.errors import CorruptLineError
+from inference_logging.read.segments.following import Followed
+from inference_logging.read.segments.reading import LONGEST_LINE_BYTES, LongLine, Segment
 from inference_logging.segments import read_records
-from inference_logging.segments.following import Followed
-from inference_logging.segments.reading import LONGEST_LINE_BYTES, LongLine, Segment
-from inference_logging.shipping import Source
+from inference_logging.ship import Source
 from tests.segment_files import log, write_segment
 
 ZEROES = 1 << 29

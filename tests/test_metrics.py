@@ -23,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from inference_logging import Config, InferenceLoggingMiddleware
 from inference_logging.errors import ConfigError, MissingExtraError
-from inference_logging.integrations.vllm.stats import STATS_FIELDS, Interval
 from inference_logging.metrics import InferenceLoggingCollector, register_metrics
+from inference_logging.record.integrations.vllm.stats import STATS_FIELDS, Interval
 from tests.support import (
     TRACE_ID,
     TRACEPARENT,

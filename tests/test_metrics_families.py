@@ -13,8 +13,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from inference_logging import _families
 from inference_logging.metrics import InferenceLoggingCollector, metrics_of
+from inference_logging.record import _families
 from tests.support import Recorded
 from tests.test_metrics import ask
 

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from inference_logging import InferenceLoggingMiddleware, current_request, sampling
+from inference_logging import InferenceLoggingMiddleware, current_request
+from inference_logging.record import sampling
 from tests.support import (
     PARENT_ID,
     TRACE_ID,

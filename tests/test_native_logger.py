@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 
 from inference_logging import Handler, get_logger
-from inference_logging.integrations.native_logger import NativeLogger
+from inference_logging.record.integrations.native_logger import NativeLogger
 from tests.native_loggers import Speaking, assert_native, messages, native_logger, native_root, warm
 from tests.support import Recorded
 

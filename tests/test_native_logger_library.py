@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from inference_logging import Handler, install_logger
-from inference_logging.integrations.native_logger import NativeLogger, NativeRootLogger
+from inference_logging.record.integrations.native_logger import NativeLogger, NativeRootLogger
 from tests.native_loggers import assert_native, assert_not_native, messages, native_logger, native_root, warm
 from tests.support import Recorded
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.health import Watch
+from inference_logging.record.health import Watch
 from tests.books import assert_books_balance
 from tests.command_line import run
 from tests.sinks import small_file_system

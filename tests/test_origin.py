@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from inference_logging import Config, Logger, OpenError, get_logger, origin
-from inference_logging.origin import passed_over, queue_directories
+from inference_logging import Config, Logger, OpenError, get_logger
+from inference_logging.record import origin
+from inference_logging.record.origin import passed_over, queue_directories
 from tests.command_line import run
 from tests.support import read_records, wait_until
 
@@ -34,7 +35,7 @@ def shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a directory that stands for /dev/shm, in this process and in its children."""
     memory = tmp_path / "shm"
     memory.mkdir()
-    monkeypatch.setattr("inference_logging.origin.SHARED_MEMORY", memory)
+    monkeypatch.setattr("inference_logging.record.origin.SHARED_MEMORY", memory)
     return memory
 
 
@@ -379,7 +380,7 @@ def test_who_owns_what_is_in_the_way_is_said(shared_memory: Path, monkeypatch: p
     taken = config.resolved_queue_directory
     assert taken.parent == shared_memory
     taken.mkdir(mode=0o700)
-    monkeypatch.setattr("inference_logging.origin.os.geteuid", lambda: os.getuid() + 4711)
+    monkeypatch.setattr("inference_logging.record.origin.os.geteuid", lambda: os.getuid() + 4711)
     sentence = passed_over(config)
     assert sentence is not None
     assert sentence.startswith(f"{taken} belongs to ")

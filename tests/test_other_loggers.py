@@ -13,7 +13,7 @@ from loguru import logger as loguru_logger
 
 from inference_logging import loguru as ours_for_loguru
 from inference_logging import structlog as ours_for_structlog
-from inference_logging.integrations.stdlib import STANDARD_ATTRIBUTES
+from inference_logging.record.integrations.stdlib import STANDARD_ATTRIBUTES
 from tests.support import Receive, Recorded, Send, answer, http_scope, replying
 
 NAMES = sorted(STANDARD_ATTRIBUTES - {"exc_info", "stack_info"})

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from inference_logging.cli.terminal import safe
-from inference_logging.pages import assets, page
-from inference_logging.stats.summary import duration_text
+from inference_logging.read.pages import assets, page
+from inference_logging.read.stats.summary import duration_text
 from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 from tests.sample_page import BEGIN_S, RISING, SECONDS, VISIBLE, body_of, plots, sample
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Response
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, ConfigError, InferenceLoggingMiddleware, Logger, get_logger
-from inference_logging.health import Watch
+from inference_logging.record.health import Watch
 from tests.support import Client, Message, answer, http_scope, read_records, replying, wait_until
 
 Start = Callable[..., tuple[TestClient, Config]]

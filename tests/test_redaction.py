@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
-from inference_logging.config import ENV_PREFIX
 from inference_logging.errors import ConfigError
+from inference_logging.record.config import ENV_PREFIX
 from inference_logging.testing import capture_records
 from tests.support import Message, Receive, Send, read_records
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from inference_logging.config import ENV_PREFIX, Config
+from inference_logging.record.config import ENV_PREFIX, Config
 from tests.support import read_lines, read_records
 
 pytestmark = pytest.mark.servers

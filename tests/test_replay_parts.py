@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from inference_logging.cli.main import OK
-from inference_logging.replay.client import Answer
-from inference_logging.replay.comparison import compare
-from inference_logging.replay.events import Usage, has_content, is_error, usage_of, usage_of_events
-from inference_logging.replay.player import Pace, Player, Result
-from inference_logging.replay.schedule import ABORTED, TRACES, Changes, Planned, Recorded, ReplayError, Schedule
-from inference_logging.replay.synthetic import WORDS, prompt_text
+from inference_logging.prove.replay.client import Answer
+from inference_logging.prove.replay.comparison import compare
+from inference_logging.prove.replay.events import Usage, has_content, is_error, usage_of, usage_of_events
+from inference_logging.prove.replay.player import Pace, Player, Result
+from inference_logging.prove.replay.schedule import ABORTED, TRACES, Changes, Planned, Recorded, ReplayError, Schedule
+from inference_logging.prove.replay.synthetic import WORDS, prompt_text
 from tests.command_line import run
 from tests.export_books import verify_in_process
 from tests.segment_files import request, write_segment
@@ -309,7 +309,7 @@ def test_aborted_and_failed_requests_are_compared_only_where_both_runs_ended_ali
 
 
 def test_the_formats_of_traces_are_those_of_export() -> None:
-    from inference_logging.export.formats import KINDS
+    from inference_logging.read.export.formats import KINDS
 
     assert {name: form.block_tokens for name, form in TRACES.items()} == {name: KINDS[name] for name in TRACES}
 

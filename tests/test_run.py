@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-import inference_logging.run
+import inference_logging.record.run
 from inference_logging import Config
 from tests.command_line import run
 from tests.servers import Server
@@ -159,7 +159,7 @@ def test_a_wrong_configuration_is_reported_before_the_server_starts(tmp_path: Pa
 
 def _python_of_run(code: str, path: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run code as a process of the command runs it, without the packages of this environment."""
-    folder = Path(inference_logging.run.__file__).parent / "path"
+    folder = Path(inference_logging.record.run.__file__).parent / "path"
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), path))), "PATH": os.environ["PATH"]}
     # What an environment's link leads to: sys._base_executable is that from 3.11 on only.
     base = Path(sys.executable).resolve()

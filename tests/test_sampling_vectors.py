@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from inference_logging import sampling
 from inference_logging._native import Sampler
+from inference_logging.record import sampling
 from tests.support import sampler_of
 
 FOLDER = Path(__file__).parent / "vectors"

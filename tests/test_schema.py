@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_logging.config import Config, FileConfig
-from inference_logging.config.schema import file_schema, whole_numbers
 from inference_logging.errors import ConfigError
+from inference_logging.record.config import Config, FileConfig
+from inference_logging.record.config.schema import file_schema, whole_numbers
 
 SCHEMA = file_schema()
 VALIDATOR = jsonschema.Draft7Validator(SCHEMA)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from inference_logging.read.segments.listing import Listing
 from inference_logging.segments import Segment, segments
-from inference_logging.segments.listing import Listing
 from tests.segment_lines import lines, name, write
 
 HOUR_NS = 3600 * 10**9
@@ -25,7 +25,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         looked.append(directory)
         return segments(directory)
 
-    monkeypatch.setattr("inference_logging.segments.listing.segments", counted)
+    monkeypatch.setattr("inference_logging.read.segments.listing.segments", counted)
     return looked
 
 
@@ -33,7 +33,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look an hour after every change."""
     now = time.time_ns
-    monkeypatch.setattr("inference_logging.segments.listing.time.time_ns", lambda: now() + HOUR_NS)
+    monkeypatch.setattr("inference_logging.read.segments.listing.time.time_ns", lambda: now() + HOUR_NS)
 
 
 def numbers(found: Listing) -> list[int]:

@@ -14,9 +14,9 @@ import yaml
 
 from inference_logging import Config, ConfigError, Logger, OpenError
 from inference_logging._native import Service, Settings
-from inference_logging.config import FileConfig
-from inference_logging.config.schema import file_schema
-from inference_logging.settings import as_json, settings
+from inference_logging.record.config import FileConfig
+from inference_logging.record.config.schema import file_schema
+from inference_logging.record.settings import as_json, settings
 from tests.support import read_records
 
 ROOT = Path(__file__).parents[1]

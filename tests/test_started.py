@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
-from inference_logging.integrations.vllm.started import reported_by
-from inference_logging.started import FIELDS, configuration_digest, record_start
+from inference_logging.record.integrations.vllm.started import reported_by
+from inference_logging.record.started import FIELDS, configuration_digest, record_start
 from tests.support import read_lines
 
 Configure = Callable[..., Config]

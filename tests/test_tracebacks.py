@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Handler, get_logger
-from inference_logging.tracebacks import Tracebacks
+from inference_logging.record.tracebacks import Tracebacks
 from tests.support import Receive, Recorded, Send, answer, http_scope, read_lines, replying
 
 TEXTS = ("exception.type", "exception.message", "exception.stacktrace")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.integrations.triton.requests import server_traces
+from inference_logging.record.integrations.triton.requests import server_traces
 from inference_logging.triton import RequestLog, log_requests, outgoing, usage
 from tests.fake_triton import Code, InferenceResponse, Tensor, TritonError, arguments, ok, request
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, Recorded, read_records, wait_until
@@ -248,7 +248,7 @@ def test_a_failure_is_recorded_though_its_trace_is_not_sampled(serve: Serve) -> 
 def test_triton_gets_the_counts_of_an_instance_where_that_is_wanted(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inference_logging.integrations.triton.metrics.INTERVAL_S", 0.0)
+    monkeypatch.setattr("inference_logging.record.integrations.triton.metrics.INTERVAL_S", 0.0)
     model, _ = serve(lambda self, requests: [ok() for _ in requests], triton_metrics="on")
     model.execute([request(), request()])
     model.execute([request()])

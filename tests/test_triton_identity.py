@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, current_request
-from inference_logging.integrations.triton.started import reported_by
+from inference_logging.record.integrations.triton.started import reported_by
 from inference_logging.triton import log_requests
 from tests.fake_triton import arguments, ok, request
 from tests.identity import HEADERS, SECRET, everything

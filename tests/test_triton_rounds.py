@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.integrations.triton.requests import DEFAULT_CANDIDATES, _sequences
+from inference_logging.record.integrations.triton.requests import DEFAULT_CANDIDATES, _sequences
 from inference_logging.triton import usage
 from tests.fake_triton import FINAL, RESCHEDULE, SEQUENCE_START, arguments, ok, request
 from tests.support import Recorded

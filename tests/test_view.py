@@ -13,8 +13,8 @@ import orjson
 import pytest
 from starlette.requests import Request
 
-from inference_logging.view.refresher import Refresher
-from inference_logging.view.workers import BusyError, GoneError, Workers
+from inference_logging.read.view.refresher import Refresher
+from inference_logging.read.view.workers import BusyError, GoneError, Workers
 from tests.segment_files import BOOT_ID, log, request, write_segment
 from tests.support import wait_until
 from tests.view_index import Passing

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.stats.histograms import Spans, ratio_of_quantiles
+from inference_logging.read.stats.histograms import Spans, ratio_of_quantiles
 from tests.segment_files import request, write_segment
 from tests.view_server import serving
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from inference_logging.view import export
-from inference_logging.view.export import FORMATS, Exports
-from inference_logging.view.index import Index
-from inference_logging.view.record import Records
-from inference_logging.view.workers import GoneError
+from inference_logging.read.view import export
+from inference_logging.read.view.export import FORMATS, Exports
+from inference_logging.read.view.index import Index
+from inference_logging.read.view.record import Records
+from inference_logging.read.view.workers import GoneError
 from tests.segment_files import log, request, stamp, write_segment
 from tests.view_index import Passing
 from tests.view_server import Answer, Client, serving

@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import pytest
 
-from inference_logging.view import live
-from inference_logging.view.arrivals import Arrivals
+from inference_logging.read.view import live
+from inference_logging.read.view.arrivals import Arrivals
 from tests.segment_files import log, request, write_segment
 from tests.support import wait_until
 from tests.view_server import Client, serving
@@ -162,7 +162,7 @@ def test_streams_that_are_asked_for_at_once_are_counted_before_they_begin(
             every_one_waits.wait(30)
             super().__init__(*arguments)
 
-    monkeypatch.setattr("inference_logging.view.app.Arrivals", Waiting)
+    monkeypatch.setattr("inference_logging.read.view.app.Arrivals", Waiting)
     with serving([segment.parent]) as client, ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(stream_status, client) for _ in range(8)]
         wait_until(lambda: sum(one.done() for one in asked) == 5, "those without a place to be refused")

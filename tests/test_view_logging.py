@@ -12,8 +12,8 @@ import pytest
 
 from inference_logging import Config, Logger
 from inference_logging._native import LaneWatch
-from inference_logging.view import books, lanes
-from inference_logging.view.books import Verified
+from inference_logging.read.view import books, lanes
+from inference_logging.read.view.books import Verified
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 from tests.view_server import serving

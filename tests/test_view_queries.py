@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_logging.view.bounds import MOST_BYTES, bounded
-from inference_logging.view.meanings import MEANINGS, fields_with_meaning, unit
-from inference_logging.view.queries import AGGREGATE, LONGEST_QUERY_BYTES, ROWS, VALUES, QueryError, read
+from inference_logging.read.view.bounds import MOST_BYTES, bounded
+from inference_logging.read.view.meanings import MEANINGS, fields_with_meaning, unit
+from inference_logging.read.view.queries import AGGREGATE, LONGEST_QUERY_BYTES, ROWS, VALUES, QueryError, read
 
 
 def refused(query: object, checks: Any = ROWS, **more: Any) -> str:

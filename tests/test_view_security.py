@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from inference_logging.view.links import parse_link
-from inference_logging.view.security import HEADERS, new_token
-from inference_logging.view.server import HostError, bind, loopback
+from inference_logging.read.view.links import parse_link
+from inference_logging.read.view.security import HEADERS, new_token
+from inference_logging.read.view.server import HostError, bind, loopback
 from tests.segment_files import log, request, write_segment
 from tests.view_server import Answer, Client, serving
 
@@ -29,7 +29,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     static = tmp_path_factory.mktemp("static")
     (static / "index.html").write_text("<!doctype html><title>view</title>")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inference_logging.view.app.STATIC", static)
+        patch.setattr("inference_logging.read.view.app.STATIC", static)
         with serving([directory]) as made:
             yield made
 
@@ -204,7 +204,7 @@ def test_a_symbolic_link_in_the_static_folder_leads_nowhere(
     (tmp_path / "static").mkdir()
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "static" / "link.txt").symlink_to(tmp_path / "secret.txt")
-    monkeypatch.setattr("inference_logging.view.app.STATIC", tmp_path / "static")
+    monkeypatch.setattr("inference_logging.read.view.app.STATIC", tmp_path / "static")
     with serving([tmp_path]) as other:
         assert other.get("static/link.txt").status == 404
 

@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from inference_logging._native import RequestIds
-from inference_logging.integrations.vllm import server as vllm
-from inference_logging.integrations.vllm.records import ID_CHARACTERS, EngineRequests, Finished
+from inference_logging.record.integrations.vllm import server as vllm
+from inference_logging.record.integrations.vllm.records import ID_CHARACTERS, EngineRequests, Finished
 from tests.support import (
     App,
     Client,
@@ -76,13 +76,13 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, types.ModuleType]:
     """As much of vLLM as is looked at."""
     names = ["vllm", "vllm.entrypoints", "vllm.entrypoints.generate", "vllm.entrypoints.generate.base"]
     names += ["vllm.entrypoints.generate.base.protocol", "vllm.entrypoints.serve", "vllm.entrypoints.serve.engine"]
-    names += ["vllm.entrypoints.serve.engine.protocol", "inference_logging.integrations.vllm.engine"]
+    names += ["vllm.entrypoints.serve.engine.protocol", "inference_logging.record.integrations.vllm.engine"]
     made = {name: types.ModuleType(name) for name in names}
     for name, module in made.items():
         monkeypatch.setitem(sys.modules, name, module)
     vars(made["vllm.entrypoints.generate.base.protocol"])["RequestResponseMetadata"] = RequestResponseMetadata
     vars(made["vllm.entrypoints.serve.engine.protocol"])["UsageInfo"] = UsageInfo
-    vars(made["inference_logging.integrations.vllm.engine"])["EngineStatLogger"] = StatLogger
+    vars(made["inference_logging.record.integrations.vllm.engine"])["EngineStatLogger"] = StatLogger
     return made
 
 

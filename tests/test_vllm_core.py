@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.integrations.vllm import core, needs
+from inference_logging.record.integrations.vllm import core, needs
 from inference_logging.testing import Records, capture_records
 from tests import fake_vllm
 from tests.fake_vllm import (

@@ -16,9 +16,9 @@ import pytest
 
 from inference_logging import InferenceLoggingMiddleware
 from inference_logging._native import RequestIds
-from inference_logging.context import REQUEST
-from inference_logging.integrations.vllm import needs
-from inference_logging.integrations.vllm.records import ID_CHARACTERS, REQUEST_FIELDS, EngineRequests, Finished
+from inference_logging.record.context import REQUEST
+from inference_logging.record.integrations.vllm import needs
+from inference_logging.record.integrations.vllm.records import ID_CHARACTERS, REQUEST_FIELDS, EngineRequests, Finished
 from inference_logging.testing import Records, capture_records
 from tests import fake_vllm
 from tests.fake_vllm import (
@@ -59,7 +59,7 @@ def engine(
     """Make the stat logger as vLLM does."""
 
     def make(engine_indexes: tuple[int, ...] = (0,), **config: object) -> Any:
-        module = importlib.import_module("inference_logging.integrations.vllm.engine")
+        module = importlib.import_module("inference_logging.record.integrations.vllm.engine")
         monkeypatch.setattr(module, "_later", lambda delay_s, call: timers.append((delay_s, call)))
         return module.EngineStatLogger(
             vllm_config=SimpleNamespace(**{"speculative_config": None, **config}), engine_indexes=list(engine_indexes)
@@ -467,7 +467,7 @@ def test_without_the_engines_statistics_its_requests_are_recorded_all_the_same(
 
 def test_an_interval_of_zero_means_no_statistics(modules: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     with capture_records(engine_records="on", engine_stats_interval_s=0):
-        module = importlib.import_module("inference_logging.integrations.vllm.engine")
+        module = importlib.import_module("inference_logging.record.integrations.vllm.engine")
         # Without an event loop an interval could not begin.
         module.EngineStatLogger(SimpleNamespace(), [0]).record(SchedulerStats(), IterationStats())
     assert capsys.readouterr().err == ""

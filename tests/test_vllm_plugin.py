@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inference_logging import ConfigError
-from inference_logging.integrations.vllm import core, plugin
+from inference_logging.record.integrations.vllm import core, plugin
 from tests import fake_vllm
 
 GROUP = "vllm.stat_logger_plugins"
@@ -49,7 +49,7 @@ def test_while_it_is_off_nothing_is_found_imported_or_opened(
     plugin.register()
     assert sys.meta_path == before
     assert not found()
-    assert "inference_logging.integrations.vllm.engine" not in sys.modules
+    assert "inference_logging.record.integrations.vllm.engine" not in sys.modules
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().err == ""
 

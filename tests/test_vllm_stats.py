@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS, Statistics
+from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS, Statistics
 from inference_logging.testing import Records, capture_records
 from tests.fake_vllm import PrefixCacheStats, SchedulerStats, SpecDecodingStats
 

@@ -101,7 +101,7 @@ def test_a_full_disk_is_never_a_reason_to_restart(configure: Configure) -> None:
 _HUNG = """
 import json, os, sys, time
 from inference_logging import Config, Logger
-from inference_logging.health import Watch
+from inference_logging.record.health import Watch
 config = Config(sink="stdout", stuck_after_s=1, health_backlog_records=100)
 logger = Logger(config)
 watch, emit = Watch(config, logger.service), logger.event("e", ["text"])

@@ -187,7 +187,7 @@ def test_what_is_no_message_reaches_the_server_as_it_is(recorded: Recorded) -> N
 def test_a_record_that_cannot_be_made_is_no_failure_of_the_connection(
     recorded: Recorded, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inference_logging.asgi.websocket._text", lambda _: b"a" * (1 << 20))
+    monkeypatch.setattr("inference_logging.record.asgi.websocket._text", lambda _: b"a" * (1 << 20))
     served = recorded.wrap(sending(ACCEPT))
     client = Client([CONNECT])
     asyncio.run(served(scope(), client.receive, client.send))

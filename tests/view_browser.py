@@ -13,8 +13,8 @@ import orjson
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
-from inference_logging.view.index import open_index
-from inference_logging.view.links import parse_link
+from inference_logging.read.view.index import open_index
+from inference_logging.read.view.links import parse_link
 from tests.view_server import Client, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

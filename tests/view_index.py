@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from inference_logging.view.index import open_index
+from inference_logging.read.view.index import open_index
 
 
 class Passing:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from inference_logging.view.app import Content, View
-from inference_logging.view.index import Index, open_index
-from inference_logging.view.links import Link
-from inference_logging.view.server import Serving, bind
+from inference_logging.read.view.app import Content, View
+from inference_logging.read.view.index import Index, open_index
+from inference_logging.read.view.links import Link
+from inference_logging.read.view.server import Serving, bind
 
 
 class Answer(NamedTuple):

@@ -16,8 +16,8 @@ from inference_logging.cli.times import duration_s
 
 if TYPE_CHECKING:
     from inference_logging._native import Comparison
-    from inference_logging.config import Config
-    from inference_logging.stats.comparison import Pair
+    from inference_logging.read.stats.comparison import Pair
+    from inference_logging.record.config import Config
 
 LEAST_PAIRS: Final = 6
 SLICE_LIMITS_S: Final = (0.2, 300.0)
@@ -124,7 +124,7 @@ def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int 
     from inference_logging.cli.processes import Processes
     from inference_logging.cli.signals import Signals
     from inference_logging.cli.slices import Interrupted, Slices
-    from inference_logging.stats.comparison import compare
+    from inference_logging.read.stats.comparison import compare
 
     processes = Processes(directory)
     if not processes.servers and not processes.unseen:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from inference_logging.bench.peers import NAMES
-from inference_logging.bench.record import LARGEST_BYTES, MOST_THREADS, SMALLEST_BYTES
-from inference_logging.bench.result import LOOPS
 from inference_logging.cli import bench_against
 from inference_logging.cli.bench_growth import command as growth
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import Group
+from inference_logging.prove.bench.peers import NAMES
+from inference_logging.prove.bench.record import LARGEST_BYTES, MOST_THREADS, SMALLEST_BYTES
+from inference_logging.prove.bench.result import LOOPS
 
 if TYPE_CHECKING:
-    from inference_logging.bench.result import Result
-    from inference_logging.bench.run import Plan
+    from inference_logging.prove.bench.result import Result
+    from inference_logging.prove.bench.run import Plan
 
 _FULL: Final[dict[str, Any]] = {
     "threads": (1, 16, 64),
@@ -156,8 +156,8 @@ def _refuse(context: click.Context, names: Iterable[str], why: str) -> None:
 
 
 def _bench(chosen: dict[str, Any], out: Path | None, as_json: bool) -> None:
-    from inference_logging.bench.run import Plan
-    from inference_logging.bench.text import lines
+    from inference_logging.prove.bench.run import Plan
+    from inference_logging.prove.bench.text import lines
 
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)  # an error about it comes before the work
@@ -170,7 +170,7 @@ def _bench(chosen: dict[str, Any], out: Path | None, as_json: bool) -> None:
 
 
 def _write(out: Path, result: Result) -> None:
-    from inference_logging.bench import page
+    from inference_logging.prove.bench import page
 
     (out / "result.json").write_text(_content(result) + "\n", encoding="utf-8")
     page.write(out / "page.html", result)
@@ -181,7 +181,7 @@ def _content(result: Result) -> str:
 
 
 def _measured(plan: Plan) -> Result:
-    from inference_logging.bench.run import run
+    from inference_logging.prove.bench.run import run
 
     with _progress(plan.steps()) as progress:
         return run(plan, shlex.join(["inference-logging", *sys.argv[1:]]), progress)

@@ -15,7 +15,7 @@ import click
 from inference_logging.cli.examples import examples
 
 if TYPE_CHECKING:
-    from inference_logging.bench.series import Grown, Series
+    from inference_logging.prove.bench.series import Grown, Series
 
 
 @click.command(
@@ -41,7 +41,7 @@ def command(out: Path | None, *, as_json: bool, quick: bool) -> None:
     each quantity says what the figures prove. All of it takes about 3 minutes.
     """
     if out is not None:
-        from inference_logging.bench import page
+        from inference_logging.prove.bench import page
 
         found = measured(out, quick, as_json)
         (out / "growth.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -56,9 +56,9 @@ def command(out: Path | None, *, as_json: bool, quick: bool) -> None:
 
 def measured(out: Path, quick: bool, silent: bool) -> Grown:
     """Measure all quantities, with segments below ``out``; each sentence is printed as soon as it is known."""
-    from inference_logging.bench.growth import growth
-    from inference_logging.bench.machine import file_system, load, machine
-    from inference_logging.bench.result import SCHEMA
+    from inference_logging.prove.bench.growth import growth
+    from inference_logging.prove.bench.machine import file_system, load, machine
+    from inference_logging.prove.bench.result import SCHEMA
 
     load_before = load()
 

@@ -13,15 +13,15 @@ from typing import Any
 import click
 import yaml
 
-from inference_logging import sampling
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, Group
 from inference_logging.cli.options import CONFIG, SERVICE_NAME
-from inference_logging.config import ENV_PREFIX, FILE_VERSION, Config, FileConfig, reference
-from inference_logging.config.difference import Difference
-from inference_logging.config.fields import GROUP
-from inference_logging.config.schema import file_schema
 from inference_logging.errors import ConfigError
+from inference_logging.record import sampling
+from inference_logging.record.config import ENV_PREFIX, FILE_VERSION, Config, FileConfig, reference
+from inference_logging.record.config.difference import Difference
+from inference_logging.record.config.fields import GROUP
+from inference_logging.record.config.schema import file_schema
 
 
 @click.group("config", cls=Group)

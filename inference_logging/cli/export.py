@@ -18,15 +18,15 @@ from inference_logging.cli.options import Place, of_segments
 from inference_logging.cli.terminal import safe
 from inference_logging.cli.times import FORMS, from_option
 from inference_logging.errors import CorruptLineError
-from inference_logging.export.formats import KINDS, Options, writer
-from inference_logging.export.prefixes import KEY_BYTES, Prefixes
-from inference_logging.export.requests import Request
-from inference_logging.export.run import read, write
-from inference_logging.export.statement import Books, Requests, Statement
-from inference_logging.private import for_its_owner
-from inference_logging.segments import Record
-from inference_logging.segments.reading import CLOCKS_S
-from inference_logging.stats.times import timestamp
+from inference_logging.read.export.formats import KINDS, Options, writer
+from inference_logging.read.export.prefixes import KEY_BYTES, Prefixes
+from inference_logging.read.export.requests import Request
+from inference_logging.read.export.run import read, write
+from inference_logging.read.export.statement import Books, Requests, Statement
+from inference_logging.read.private import for_its_owner
+from inference_logging.read.segments import Record
+from inference_logging.read.segments.reading import CLOCKS_S
+from inference_logging.read.stats.times import timestamp
 
 _MAX_REPORTED: Final = 20
 """Damaged lines that are named; all are counted."""

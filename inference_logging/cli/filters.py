@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from inference_logging.cli.where import OPERATORS, Condition
-from inference_logging.segments import Record
+from inference_logging.read.segments import Record
 
 Keep = Callable[[Record], bool] | None
 

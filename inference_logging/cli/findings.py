@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inference_logging.cli.terminal import safe, table_text
-from inference_logging.pages.content import Table
-from inference_logging.stats.comparison import LEAST_BLOCKS, LEAST_EVENTS, Compared, Row
-from inference_logging.stats.interval import Interval
+from inference_logging.read.pages.content import Table
+from inference_logging.read.stats.comparison import LEAST_BLOCKS, LEAST_EVENTS, Compared, Row
+from inference_logging.read.stats.interval import Interval
 
 VERSION: Final = 1
 """Of the JSON."""

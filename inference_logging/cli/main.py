@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from inference_logging._foreign import report_foreign
 from inference_logging.errors import ConfigError, InferenceLoggingError
+from inference_logging.record._foreign import report_foreign
 
 OK: Final = 0
 FAILED: Final = 1

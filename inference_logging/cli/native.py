@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_logging._foreign import OWN
+from inference_logging.record._foreign import OWN
 
 if TYPE_CHECKING:
-    from inference_logging.config import Config
+    from inference_logging.record.config import Config
 
 PROGRAM: Final = "inference-logging-listener"
 
@@ -24,7 +24,7 @@ PROGRAM: Final = "inference-logging-listener"
 def run(arguments: Sequence[str], config: Config) -> int:
     """Run a command with this configuration in this process, and return its exit code."""
     from inference_logging._native import run_listener
-    from inference_logging.service import database_writer
+    from inference_logging.record.service import database_writer
 
     return run_listener(arguments, as_json(config), partial(database_writer, config), _blocks_of_lines)
 
@@ -58,7 +58,7 @@ def as_json(config: Config, **more: Any) -> bytes:
 
 def _environment() -> dict[str, str]:
     """Return the environment without our variables, which would take precedence over the file."""
-    from inference_logging.config.config import ENV_PREFIX
+    from inference_logging.record.config.config import ENV_PREFIX
 
     return {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
 
@@ -74,6 +74,6 @@ def _program() -> Path | None:
 
 
 def _blocks_of_lines(path: Path) -> Iterable[bytes]:
-    from inference_logging.audit_sqlite import blocks_of_lines  # sqlite3 only where there is a database
+    from inference_logging.record.audit_sqlite import blocks_of_lines  # sqlite3 only where there is a database
 
     return blocks_of_lines(path)

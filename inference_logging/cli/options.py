@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from inference_logging.cli.times import FORMS, from_option
-from inference_logging.segments import Segment, segments
+from inference_logging.read.segments import Segment, segments
 
 if TYPE_CHECKING:
-    from inference_logging.config import Config
+    from inference_logging.record.config import Config
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,7 +60,7 @@ UNTIL = click.option("--until", callback=from_option, metavar="TIME", help="Only
 
 def configuration(**given: Any) -> Config:
     """Return the configuration with the parameters from the command line; None means not given."""
-    from inference_logging.config import Config  # only where one is read: pydantic takes its time
+    from inference_logging.record.config import Config  # only where one is read: pydantic takes its time
 
     return Config(**{name: value for name, value in given.items() if value is not None})
 
@@ -100,9 +100,9 @@ class Place(NamedTuple):
 
 def brought(url: str) -> Path:
     """Return a folder with the objects of a bucket. Raises ``UsageError`` for a wrong URL, ``ClickException``."""
-    from inference_logging.shipping.s3 import cache  # only where there is a bucket
-    from inference_logging.shipping.s3.place import PlaceError
-    from inference_logging.shipping.s3.store import StoreError
+    from inference_logging.ship.s3 import cache  # only where there is a bucket
+    from inference_logging.ship.s3.place import PlaceError
+    from inference_logging.ship.s3.store import StoreError
 
     try:
         return cache.fetch(url, cache.cache_folder())

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging._native import SegmentIndex
 from inference_logging.cli.query_engine import connected
-from inference_logging.segments import Segment
-from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments import Segment
+from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

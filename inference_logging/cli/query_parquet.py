@@ -13,8 +13,8 @@ import click
 
 from inference_logging.cli.options import Place
 from inference_logging.cli.query_engine import connected
-from inference_logging.segments import segments
-from inference_logging.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments import segments
+from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -16,11 +16,11 @@ import click
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
 from inference_logging.cli.terminal import safe, table_text
-from inference_logging.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
+from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
 
 if TYPE_CHECKING:
-    from inference_logging.replay.player import State
-    from inference_logging.replay.report import Replayed
+    from inference_logging.prove.replay.player import State
+    from inference_logging.prove.replay.report import Replayed
 
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 """Characters of a header's name (RFC 9110, section 5.6.2), without regard to case."""
@@ -123,9 +123,9 @@ def command(
         schedule = Schedule(file, form, Changes(members, trace_path, block_tokens), limit)
     except ReplayError as error:
         raise click.UsageError(str(error)) from None
-    from inference_logging.replay import report
-    from inference_logging.replay.player import Pace
-    from inference_logging.replay.run import Server, run
+    from inference_logging.prove.replay import report
+    from inference_logging.prove.replay.player import Pace
+    from inference_logging.prove.replay.run import Server, run
 
     server = Server(url, headers, timeout_s, str(ca_file) if ca_file is not None else None)
     pace = Pace(speed, concurrency)
@@ -145,7 +145,7 @@ def _opened(path: Path | None) -> AbstractContextManager[IO[str] | None]:
 
 def _print(replayed: Replayed) -> int:
     """Print the report and return the exit code."""
-    from inference_logging.replay import report
+    from inference_logging.prove.replay import report
 
     click.echo("\n".join(f"{name:<30} {value}" for name, value in report.headline(replayed)))
     for table in report.tables(replayed):

@@ -13,7 +13,7 @@ from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
 
-_FOLDER: Final = Path(__file__).parent.parent / "run" / "path"
+_FOLDER: Final = Path(__file__).parent.parent / "record" / "run" / "path"
 """What Python imports `sitecustomize` from, in each process of the command."""
 
 

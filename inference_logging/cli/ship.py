@@ -18,19 +18,19 @@ from inference_logging.cli.main import FAILED, INTERRUPTED, OK
 from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
 from inference_logging.cli.priority import lower_priority
 from inference_logging.cli.signals import ENDING, Signals
-from inference_logging.config import Config
-from inference_logging.config.parameters.audit import AUDIT_SUFFIX
-from inference_logging.config.parameters.shipping import DESTINATIONS
 from inference_logging.errors import ConfigError, MissingExtraError
-from inference_logging.shipping import Shipper, Source, Sources
-from inference_logging.shipping.destinations import open_destination
-from inference_logging.shipping.directories import Directories, Fixed, Member, Pattern
-from inference_logging.shipping.offsets import State, TakenError
-from inference_logging.shipping.pauses import to_stderr
-from inference_logging.shipping.sources import EachSource
+from inference_logging.record.config import Config
+from inference_logging.record.config.parameters.audit import AUDIT_SUFFIX
+from inference_logging.record.config.parameters.shipping import DESTINATIONS
+from inference_logging.ship import Shipper, Source, Sources
+from inference_logging.ship.destinations import open_destination
+from inference_logging.ship.directories import Directories, Fixed, Member, Pattern
+from inference_logging.ship.offsets import State, TakenError
+from inference_logging.ship.pauses import to_stderr
+from inference_logging.ship.sources import EachSource
 
 if TYPE_CHECKING:
-    from inference_logging.shipping.s3.shipper import SegmentShipper
+    from inference_logging.ship.s3.shipper import SegmentShipper
 
 _TURN_S: Final = 1.0
 T = TypeVar("T")
@@ -231,12 +231,12 @@ def _each(opens: Callable[[Path, str], M], directories: list[tuple[Path, str]]) 
 def _schema(config: Config) -> str:
     to = config.ship_to or ""
     if to.startswith("clickhouse"):
-        from inference_logging.shipping.clickhouse.place import Place  # only where there is ClickHouse
-        from inference_logging.shipping.clickhouse.schema import text
+        from inference_logging.ship.clickhouse.place import Place  # only where there is ClickHouse
+        from inference_logging.ship.clickhouse.schema import text
 
         return text(Place.parse(to).ttl_days)
     if to.startswith(("opensearch", "elasticsearch")):
-        from inference_logging.shipping.opensearch import place, template  # only where there is one of them
+        from inference_logging.ship.opensearch import place, template  # only where there is one of them
 
         return template.text(place.Place.parse(to))
     raise click.UsageError("--print-schema is for --to clickhouse+…, opensearch+… and elasticsearch+…")
@@ -265,11 +265,11 @@ def _directories(config: Config) -> list[tuple[Path, str]]:
 
 
 def _to_bucket(config: Config, name: str, every: tuple[Pattern, Path] | None) -> SegmentShipper:
-    from inference_logging.shipping.s3.delivery import Delivery  # only where there is a bucket
-    from inference_logging.shipping.s3.place import Place, PlaceError
-    from inference_logging.shipping.s3.shipper import Folder, Folders, SegmentShipper
-    from inference_logging.shipping.s3.staging import Staging
-    from inference_logging.shipping.s3.store import Store
+    from inference_logging.ship.s3.delivery import Delivery  # only where there is a bucket
+    from inference_logging.ship.s3.place import Place, PlaceError
+    from inference_logging.ship.s3.shipper import Folder, Folders, SegmentShipper
+    from inference_logging.ship.s3.staging import Staging
+    from inference_logging.ship.s3.store import Store
 
     try:
         place = Place.parse(config.ship_to or "")
@@ -297,7 +297,7 @@ def _to_bucket(config: Config, name: str, every: tuple[Pattern, Path] | None) ->
 
 def _serve(name: str, shipper: Shipper | SegmentShipper, address: str, port: int) -> int:
     try:
-        from inference_logging.shipping.metrics import serve  # only where metrics are wanted
+        from inference_logging.ship.metrics import serve  # only where metrics are wanted
     except ImportError:
         raise MissingExtraError("metrics_port", "prometheus-client", "ship") from None
     return serve(name, shipper, address, port)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from inference_logging.cli.signals import Signals
-from inference_logging.stats.comparison import Pair, Slice, Times, Window
+from inference_logging.read.stats.comparison import Pair, Slice, Times, Window
 
 if TYPE_CHECKING:
     from inference_logging._native import Comparison

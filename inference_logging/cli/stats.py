@@ -14,11 +14,11 @@ import click
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
 from inference_logging.cli.terminal import safe, table_text
-from inference_logging.segments import Segment
-from inference_logging.segments.reading import CLOCKS_S
-from inference_logging.stats.counting import Window, count
-from inference_logging.stats.counts import Counts
-from inference_logging.stats.summary import figures, headline, tables
+from inference_logging.read.segments import Segment
+from inference_logging.read.segments.reading import CLOCKS_S
+from inference_logging.read.stats.counting import Window, count
+from inference_logging.read.stats.counts import Counts
+from inference_logging.read.stats.summary import figures, headline, tables
 
 _PROGRESS_FROM_BYTES: Final = 16 << 20
 """An amount that is read within a moment, and needs no progress bar."""
@@ -68,7 +68,7 @@ def command(
     if counts.corrupt_lines > len(damage):
         click.echo(f"inference-logging: {counts.corrupt_lines:,} lines could not be counted", err=True)
     if html is not None:
-        from inference_logging.stats import report
+        from inference_logging.read.stats import report
 
         report.write(html, counts, str(place.path))
         click.echo(f"wrote {html}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 if TYPE_CHECKING:
-    from inference_logging.pages.content import Table
+    from inference_logging.read.pages.content import Table
 
 # C0, DEL, C1; line and paragraph separators; marks, embeddings, overrides and isolates that reorder text (as in
 # "Trojan Source"), invisible characters, tags, and half of a surrogate pair, which no encoding can write.

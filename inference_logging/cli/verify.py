@@ -88,9 +88,9 @@ def _of_bucket(
     places: Sequence[Path | str], chain_key_file: Path | None, restore: Path | None, *, as_json: bool
 ) -> int:
     """Verify one bucket; everything else that could be given belongs to directories."""
-    from inference_logging.shipping.s3.checking import Check, words  # only where there is a bucket
-    from inference_logging.shipping.s3.place import Place, PlaceError
-    from inference_logging.shipping.s3.store import Store, StoreError
+    from inference_logging.ship.s3.checking import Check, words  # only where there is a bucket
+    from inference_logging.ship.s3.place import Place, PlaceError
+    from inference_logging.ship.s3.store import Store, StoreError
 
     if len(places) != 1 or not isinstance(places[0], str):
         raise click.UsageError("s3:// stands alone, with --restore, --chain-key-file and --json at most")

@@ -25,7 +25,7 @@ from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME
 from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from inference_logging.view.links import Link
+    from inference_logging.read.view.links import Link
 
 _REDIRECTS_S: Final = 60.0
 """How long a browser may take to start."""
@@ -33,7 +33,7 @@ _REDIRECTS_S: Final = 60.0
 
 def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[str]) -> tuple[Link, ...]:
     """Read the values of --trace-url; a wrong one is a usage error."""
-    from inference_logging.view.links import parse_link
+    from inference_logging.read.view.links import parse_link
 
     try:
         return tuple(parse_link(text) for text in given)
@@ -127,13 +127,13 @@ def _serve(
     opens: bool,
 ) -> int:
     try:
-        from inference_logging.view.app import Content, View
-        from inference_logging.view.server import HostError, Serving, bind, loopback
+        from inference_logging.read.view.app import Content, View
+        from inference_logging.read.view.server import HostError, Serving, bind, loopback
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn", "h11"):
             raise
         raise MissingExtraError("view", error.name.partition(".")[0], "view") from None
-    from inference_logging.view.index import open_index
+    from inference_logging.read.view.index import open_index
 
     try:
         address = loopback(host)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from inference_logging import Config
-from inference_logging.config.schema import file_schema
+from inference_logging.record.config.schema import file_schema
 from tests.chart.dashboard import written
 from tests.chart.values_schema import Schema, library, numbers, values
 

@@ -30,7 +30,7 @@ from tests.chart.prometheus import CHART, Prometheus
 from tests.chart.watched import Watched, watched
 
 HERE: Final = Path(__file__).parent / "pictures"
-UPLOT: Final = CHART.parent / "inference_logging" / "pages" / "static" / "vendor" / "uplot"
+UPLOT: Final = CHART.parent / "inference_logging" / "read" / "pages" / "static" / "vendor" / "uplot"
 FLAGS: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 VARIABLES: Final = ("namespace", "service", "pod", "model", "operation", "route")
 WIDTH: Final = 1440

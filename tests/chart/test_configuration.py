@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config
-from inference_logging.config import FileConfig
+from inference_logging.record.config import FileConfig
 from tests.chart.chart import CI, Release, render, render_file
 from tests.command_line import run, run_program
 

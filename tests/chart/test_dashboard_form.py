@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from inference_logging.health import STATES
+from inference_logging.record.health import STATES
 from tests.chart.prometheus import CHART, RUNBOOK, nearest_aggregations, promtool, render, written_rules
 from tests.chart.test_dashboard import DASHBOARD, EXPRESSIONS, NOTES, PANELS, TARGETS, filled_in
 

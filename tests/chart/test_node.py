@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from inference_logging import Logger, get_logger
-from inference_logging.config import FileConfig
+from inference_logging.record.config import FileConfig
 from tests.chart.chart import CHART, Release, helm, parted, render, render_file
 from tests.chart.test_chart import conform, notes_of
 from tests.command_line import run

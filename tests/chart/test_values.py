@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from inference_logging.config.schema import file_schema
+from inference_logging.record.config.schema import file_schema
 from tests.chart.chart import CHART, LEAST, merged, render
 from tests.chart.generated import files
 from tests.chart.values_schema import PASSED_ON, numbers

@@ -32,7 +32,7 @@ def add_engine(app: FastAPI) -> None:
     for name, kind in _PROTOCOLS.items():
         sys.modules[name] = types.ModuleType(name)
         setattr(sys.modules[name], kind.__name__, kind)
-    module = importlib.import_module("inference_logging.integrations.vllm.engine")
+    module = importlib.import_module("inference_logging.record.integrations.vllm.engine")
     stat_logger = module.EngineStatLogger(SimpleNamespace(speculative_config=None), [0])
     manager, processor = SimpleNamespace(stat_loggers=[stat_logger]), OutputProcessor()
     app.state.engine_client = SimpleNamespace(logger_manager=manager, output_processor=processor)

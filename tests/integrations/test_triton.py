@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inference_logging.started import configuration_digest
+from inference_logging.record.started import configuration_digest
 from tests.integrations.triton_server import (
     EXIT_TIMEOUT_S,
     INSTANCES,

@@ -100,7 +100,7 @@ def compare(asked: Asked, seen: list[tuple[float, str]], record: dict[str, Any],
         comparison.holds(asked, "chunks", f"from {len(words)}", recorded, len(words) <= recorded < asked.words)
     else:
         failed = asked.fail_after >= 0
-        true = {"outcome": "error", "error.type": "UNAVAILABLE"} if failed else {"outcome": "ok"}
+        true: dict[str, Any] = {"outcome": "error", "error.type": "UNAVAILABLE"} if failed else {"outcome": "ok"}
         true |= {"chunks": len(words)} if words else {}
         comparison.record(asked, true, record, ("outcome", "error.type", "chunks"))
         assert len(words) == (asked.fail_after if failed else asked.words)
@@ -108,13 +108,13 @@ def compare(asked: Asked, seen: list[tuple[float, str]], record: dict[str, Any],
     pause_s = asked.pause_ms / 1e3
     least = pause_s * max(len(words) - 1, 0) - TOLERANCE_S
     duration_s = record["duration_s"]
-    most = None if asked.leave_after else seen[-1][0]
-    within = duration_s >= least and (most is None or duration_s <= most)
+    most = float("inf") if asked.leave_after else seen[-1][0]
+    within = least <= duration_s <= most
     comparison.holds(asked, "duration_s", f"{least} to {most}", duration_s, within)
-    first = record.get("gen_ai.response.time_to_first_chunk")
     name = "gen_ai.response.time_to_first_chunk"
+    first = record.get(name)
     if words:
-        comparison.holds(asked, name, f"up to {words[0][0]}", first, 0 < first <= words[0][0])
+        comparison.holds(asked, name, f"up to {words[0][0]}", first, first is not None and 0 < first <= words[0][0])
     else:
         comparison.holds(asked, name, "absent", first, first is None)
     gaps_us = record.get("chunk_gaps_us", [])

@@ -12,7 +12,7 @@ from importlib import metadata
 import httpx
 import pytest
 
-from inference_logging.started import configuration_digest
+from inference_logging.record.started import configuration_digest
 from tests.books import assert_books_balance
 from tests.integrations.vllm_server import ADAPTER, MODEL, VENV, VllmServer, serving
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, wait_until

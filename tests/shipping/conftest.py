@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol, TypeVar
 import pytest
 
 from inference_logging import Config
-from inference_logging.shipping.destinations import open_destination
-from inference_logging.shipping.line import Destination
+from inference_logging.ship.destinations import open_destination
+from inference_logging.ship.line import Destination
 from tests.shipping.bucket import bucket
 from tests.shipping.endpoint import collector
 from tests.shipping.stage import Figures, Stage, parameters

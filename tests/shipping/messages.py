@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.shipping.line import Line
+from inference_logging.ship.line import Line
 from tests.segment_files import log, request
 
 RESOURCE: Final = {"service.name": "svc", "k8s.pod.name": "pod-1"}

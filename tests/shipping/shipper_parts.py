@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from inference_logging.shipping.line import Line, Sent
+from inference_logging.ship.line import Line, Sent
 
 
 @dataclass

@@ -16,11 +16,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from inference_logging import Config, get_logger
 from inference_logging.segments import Segment, segments
-from inference_logging.shipping import Shipper, Source
-from inference_logging.shipping.destinations import open_destination
-from inference_logging.shipping.line import Destination, Line, Sent
-from inference_logging.shipping.otlp_messages import Logs
-from inference_logging.shipping.s3.staging import Staging
+from inference_logging.ship import Shipper, Source
+from inference_logging.ship.destinations import open_destination
+from inference_logging.ship.line import Destination, Line, Sent
+from inference_logging.ship.otlp_messages import Logs
+from inference_logging.ship.s3.staging import Staging
 from tests.command_line import run
 from tests.segment_lines import name, write
 from tests.shipping.endpoint import Collector

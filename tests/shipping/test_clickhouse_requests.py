@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from inference_logging.shipping.clickhouse.place import Place
-from inference_logging.shipping.clickhouse.schema import COLUMNS, OBJECTS, statements
-from inference_logging.shipping.line import Destination, Line
+from inference_logging.ship.clickhouse.place import Place
+from inference_logging.ship.clickhouse.schema import COLUMNS, OBJECTS, statements
+from inference_logging.ship.line import Destination, Line
 from tests.segment_files import log
 from tests.servers import free_port
 

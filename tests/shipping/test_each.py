@@ -14,11 +14,11 @@ import pytest
 
 from inference_logging.errors import OpenError
 from inference_logging.segments import segments as listed
-from inference_logging.shipping import Shipper
-from inference_logging.shipping.directories import Pattern
-from inference_logging.shipping.line import Line, Sent
-from inference_logging.shipping.offsets import State
-from inference_logging.shipping.sources import LOOK_S, EachSource
+from inference_logging.ship import Shipper
+from inference_logging.ship.directories import Pattern
+from inference_logging.ship.line import Line, Sent
+from inference_logging.ship.offsets import State
+from inference_logging.ship.sources import LOOK_S, EachSource
 from tests.command_line import run
 from tests.segment_lines import lines, name, write
 from tests.shipping.bucket import Bucket
@@ -220,7 +220,7 @@ def test_a_scrape_whose_list_is_older_than_a_mark_does_not_forget_it(
         put(root, PODS[0], 2, 2)
         assert ship(found) == [1, 2]
         with monkeypatch.context() as scrape:
-            scrape.setattr("inference_logging.segments.listing.segments", lambda _: before)
+            scrape.setattr("inference_logging.read.segments.listing.segments", lambda _: before)
             found.lag_bytes()
         assert ship(found) == []
 
@@ -246,7 +246,7 @@ def test_a_directory_that_cannot_be_read_is_reported_and_the_others_go_on(
             raise PermissionError(13, "Permission denied", str(directory))
         return listed(directory)
 
-    monkeypatch.setattr("inference_logging.segments.listing.segments", refusing)
+    monkeypatch.setattr("inference_logging.read.segments.listing.segments", refusing)
     destination, reported = Destination(), list[str]()
     with opened(root) as found:
         shipper = Shipper(found, destination, Limits(), report=reported.append)

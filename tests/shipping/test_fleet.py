@@ -19,9 +19,9 @@ from typing import Any, Final
 import pytest
 
 from inference_logging.segments import read_records, segments
-from inference_logging.shipping.clickhouse.schema import statements
-from inference_logging.shipping.s3.place import Place, object_key
-from inference_logging.shipping.s3.store import ExistsError, Store
+from inference_logging.ship.clickhouse.schema import statements
+from inference_logging.ship.s3.place import Place, object_key
+from inference_logging.ship.s3.store import ExistsError, Store
 from tests.command_line import run
 from tests.shipping.bucket import CREDENTIALS
 from tests.shipping.clickhouse import ClickHouse

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from inference_logging.shipping.opensearch.template import RENAMED, template
+from inference_logging.ship.opensearch.template import RENAMED, template
 from tests.segment_files import log, request, write_segment
 from tests.shipping.arrived import Record, compare
 from tests.shipping.fluent_bit import FluentBit

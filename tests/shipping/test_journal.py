@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from inference_logging.shipping.journal.fields import RECORD, stable_id
-from inference_logging.shipping.line import Destination
+from inference_logging.ship.journal.fields import RECORD, stable_id
+from inference_logging.ship.line import Destination
 from tests.shipping.journals import Journald, text
 from tests.shipping.messages import AWKWARD, LONG
 from tests.shipping.shippers import Ship

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.shipping.journal.fields import RECORD, Field, fields, serialized, stable_id
-from inference_logging.shipping.line import Destination
+from inference_logging.ship.journal.fields import RECORD, Field, fields, serialized, stable_id
+from inference_logging.ship.line import Destination
 from tests.segment_files import log, request
 from tests.shipping.messages import LONG, line
 from tests.shipping.test_syslog_forms import RECORDS, TEXT, VALUES

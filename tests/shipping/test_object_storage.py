@@ -21,8 +21,8 @@ import zstandard
 
 from inference_logging import Config
 from inference_logging.segments import segments as listed
-from inference_logging.shipping.s3.place import Place, PlaceError
-from inference_logging.shipping.s3.staging import Staging
+from inference_logging.ship.s3.place import Place, PlaceError
+from inference_logging.ship.s3.staging import Staging
 from tests.command_line import run
 from tests.segment_files import log, write_segment
 from tests.shipping.arrived import written_lines

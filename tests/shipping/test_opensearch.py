@@ -9,8 +9,8 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from inference_logging.shipping.line import Destination, Line
-from inference_logging.shipping.opensearch.template import FIELDS, MESSAGES
+from inference_logging.ship.line import Destination, Line
+from inference_logging.ship.opensearch.template import FIELDS, MESSAGES
 from tests.command_line import run
 from tests.segment_files import log, request
 from tests.shipping.lossy import LossyWire

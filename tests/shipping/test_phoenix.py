@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from inference_logging import Config
-from inference_logging.shipping import Shipper, Source
-from inference_logging.shipping.destinations import open_destination
+from inference_logging.ship import Shipper, Source
+from inference_logging.ship.destinations import open_destination
 from tests.segment_files import log, request, write_segment
 from tests.shipping.load import Load
 from tests.shipping.phoenix import Phoenix

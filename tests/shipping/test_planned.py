@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from inference_logging.shipping import Shipper, Source, Sources
-from inference_logging.shipping.line import Line, Sent
-from inference_logging.shipping.source import Batch
+from inference_logging.ship import Shipper, Source, Sources
+from inference_logging.ship.line import Line, Sent
+from inference_logging.ship.source import Batch
 from tests.segment_lines import lines, name, write
 from tests.shipping.shipper_parts import Destination, Limits, Stop
 from tests.test_segments_follow import Writer

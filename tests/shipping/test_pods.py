@@ -15,8 +15,8 @@ from typing import Final
 import duckdb
 import pytest
 
-from inference_logging.shipping import Shipper, Source
-from inference_logging.shipping.kafka import KafkaDestination
+from inference_logging.ship import Shipper, Source
+from inference_logging.ship.kafka import KafkaDestination
 from tests.shipping.kafka import TOPIC, Kafka
 from tests.support import read_records
 

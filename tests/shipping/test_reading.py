@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from inference_logging.shipping.s3.place import MANIFESTS, Place
-from inference_logging.shipping.s3.reading import AT_ONCE, ahead, manifests
-from inference_logging.shipping.s3.store import Listed, Store
+from inference_logging.ship.s3.place import MANIFESTS, Place
+from inference_logging.ship.s3.reading import AT_ONCE, ahead, manifests
+from inference_logging.ship.s3.store import Listed, Store
 from tests.segment_files import log, write_segment
 from tests.shipping.bucket import Bucket
 from tests.shipping.bucket_commands import ship

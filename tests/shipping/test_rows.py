@@ -7,12 +7,12 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from inference_logging.segments.columns import RESOURCE
-from inference_logging.shipping.clickhouse.rows import row_line
-from inference_logging.shipping.clickhouse.schema import COLUMNS as OF_CLICKHOUSE
-from inference_logging.shipping.clickhouse.schema import OBJECTS, TEXTS, statements, text
-from inference_logging.shipping.line import Line
-from inference_logging.shipping.rows import COLUMNS, OTHER, row
+from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.ship.clickhouse.rows import row_line
+from inference_logging.ship.clickhouse.schema import COLUMNS as OF_CLICKHOUSE
+from inference_logging.ship.clickhouse.schema import OBJECTS, TEXTS, statements, text
+from inference_logging.ship.line import Line
+from inference_logging.ship.rows import COLUMNS, OTHER, row
 from tests.segment_files import log, request
 
 NAME: Final = "svc-20261121T050000.000Z-00000000deadbeef-000001.jsonl"

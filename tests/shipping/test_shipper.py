@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference_logging.shipping import Shipper, Source, Sources
-from inference_logging.shipping.letters import DeadLetters, Letter
-from inference_logging.shipping.line import Line, Sent
-from inference_logging.shipping.source import Batch
+from inference_logging.ship import Shipper, Source, Sources
+from inference_logging.ship.letters import DeadLetters, Letter
+from inference_logging.ship.line import Line, Sent
+from inference_logging.ship.source import Batch
 from tests.segment_lines import lines, name, write
 from tests.shipping.shipper_parts import (
     Clock,
@@ -303,7 +303,7 @@ def test_offsets_that_cannot_be_saved_are_reported_and_saved_later(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("inference_logging.shipping.offsets.Offsets.save", full)
+        patch.setattr("inference_logging.ship.offsets.Offsets.save", full)
         assert one.shipper.run(Stop(at_wait=1, then=patch.undo), once=True, drain_s=5.0)
     assert one.shipper.errors == {"offsets": 1}
     assert "cannot be saved" in one.reported[0]

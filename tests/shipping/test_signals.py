@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from inference_logging.errors import ConfigError
-from inference_logging.shipping.line import Destination, Line
+from inference_logging.ship.line import Destination, Line
 from tests.segment_files import log, request
 from tests.servers import free_port
 from tests.shipping.endpoint import Collector

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from inference_logging.errors import OpenError
-from inference_logging.shipping import Source, Sources
-from inference_logging.shipping.source import Batch
+from inference_logging.ship import Source, Sources
+from inference_logging.ship.source import Batch
 from tests.segment_lines import lines, name, write
 from tests.test_segments_follow import Writer
 

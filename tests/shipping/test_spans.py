@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.shipping.line import Line, unix_nano
-from inference_logging.shipping.otlp_messages import Traces
-from inference_logging.shipping.spans import ERROR, INTERNAL, PHASES, SERVER, UNSET, Span, spans_of
+from inference_logging.ship.line import Line, unix_nano
+from inference_logging.ship.otlp_messages import Traces
+from inference_logging.ship.spans import ERROR, INTERNAL, PHASES, SERVER, UNSET, Span, spans_of
 from tests.segment_files import request
 
 TRACE, SPAN, PARENT, TRACER = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.shipping.line import Destination
+from inference_logging.ship.line import Destination
 from tests.shipping.arrived import Record, compare
 from tests.shipping.messages import AWKWARD, LONG
 from tests.shipping.rsyslog import Message, RelpServer, Rsyslog, SegmentReader

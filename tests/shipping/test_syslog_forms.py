@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_logging.errors import ConfigError
-from inference_logging.shipping.connections import wait_until_taken
-from inference_logging.shipping.journal.fields import NAMESPACE, stable_id
-from inference_logging.shipping.line import Destination, Line
-from inference_logging.shipping.syslog.message import Format
-from inference_logging.shipping.syslog.tcp import framed
+from inference_logging.ship.connections import wait_until_taken
+from inference_logging.ship.journal.fields import NAMESPACE, stable_id
+from inference_logging.ship.line import Destination, Line
+from inference_logging.ship.syslog.message import Format
+from inference_logging.ship.syslog.tcp import framed
 from tests.segment_files import log, request
 from tests.shipping.messages import AWKWARD, LONG, line
 from tests.shipping.rsyslog import CONFIGURATION, MAX_BYTES, READS_SEGMENTS, TAKES_RELP

@@ -9,8 +9,8 @@ import duckdb
 
 from inference_logging import Config
 from inference_logging.segments import segments
-from inference_logging.shipping.rows import COLUMNS, row
-from inference_logging.shipping.s3.staging import Staging
+from inference_logging.ship.rows import COLUMNS, row
+from inference_logging.ship.s3.staging import Staging
 from tests.support import Recorded, answer, replying
 
 Configure = Callable[..., Config]

@@ -1,6 +1,6 @@
 //! Where the queues are: in the configured directory, or in one per user, service and configuration.
 //!
-//! `inference_logging/origin.py` names the same directories; a test compares the two.
+//! `inference_logging/record/origin.py` names the same directories; a test compares the two.
 
 use crate::Parameters;
 use queue::configuration::fingerprint;

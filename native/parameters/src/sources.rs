@@ -1,7 +1,7 @@
 //! A configuration from its sources: the command line takes precedence over the environment, and the environment over a
 //! file.
 //!
-//! `inference_logging/config/config.py` reads the same variables and files. A file here must be JSON, which
+//! `inference_logging/record/config/config.py` reads the same variables and files. A file here must be JSON, which
 //! is YAML too, or have lines of a name and JSON, as `configuration.yaml` has in each queue directory.
 
 use crate::error::ParametersError;

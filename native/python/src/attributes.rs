@@ -2,7 +2,7 @@
 //! logger.
 //!
 //! A call with several message arguments, or with keywords that are no fields, is rearranged by Python code
-//! (`inference_logging.application.arrange`). A plain call runs none of that code.
+//! (`inference_logging.record.application.arrange`). A plain call runs none of that code.
 
 use super::bound_fields::{BoundField, BoundFields};
 use super::keywords;
@@ -285,7 +285,7 @@ pub fn report(py: Python<'_>, why: &str) -> Called<()> {
 }
 
 fn function<'py>(py: Python<'py>, kept: &'py PyOnceLock<Py<PyAny>>, name: &str) -> PyResult<&'py Bound<'py, PyAny>> {
-    kept.get_or_try_init(py, || Ok(py.import("inference_logging.application")?.getattr(name)?.unbind()))
+    kept.get_or_try_init(py, || Ok(py.import("inference_logging.record.application")?.getattr(name)?.unbind()))
         .map(|function| function.bind(py))
 }
 

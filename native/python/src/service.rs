@@ -1,4 +1,4 @@
-//! `Service`: the queue and listener of one process, as `inference_logging.logger` opens it.
+//! `Service`: the queue and listener of one process, as `inference_logging.record.logger` opens it.
 
 use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;

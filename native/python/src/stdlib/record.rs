@@ -275,7 +275,7 @@ unsafe fn level_name<'py>(
     }
 }
 
-/// The severity of a level, as `inference_logging.application.severity_of` has it.
+/// The severity of a level, as `inference_logging.record.application.severity_of` has it.
 #[inline(always)]
 fn severity_of(level: i64) -> u8 {
     match level {

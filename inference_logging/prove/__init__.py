@@ -1,0 +1,1 @@
+"""What measures: the costs of logging, and a replay of recorded traffic."""

@@ -1,0 +1,320 @@
+"""One cell of the benchmark, in a process of its own: libraries of one peer cannot disturb another's.
+
+The parent gives an `Order` as JSON on standard input and reads the answer from a file, since standard output belongs to
+the peers that write there. The order of things: room for times, memory before, the peer is opened, a warm-up whose
+records arrive before anything is measured, threads released by one barrier, the drain, and the files read back.
+
+The process leaves without its interpreter's end: a peer that is still draining must not hold it up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import math
+import os
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, Literal
+
+from inference_logging.prove.bench.loops import GIVE_UP, Schedule, Timings, batched, closed, paced, space
+from inference_logging.prove.bench.machine import forget_peak, interpreter_cpu_ns, peak_bytes, resident_bytes
+from inference_logging.prove.bench.peers import Opened, Peer, Place, peer
+from inference_logging.prove.bench.record import (
+    FIRST_NUMBER,
+    NUMBERS_PER_THREAD,
+    WARM_UP_NUMBER,
+    count_arrived,
+    count_warm_up,
+    text_of,
+    wrong_fields,
+)
+
+BYTES_PER_CELL: Final = 64 << 20
+"""A closed loop ends earlier once it may have made this many bytes of records: files would fill the disk's cache."""
+DRAIN_S: Final = 5.0
+"""How long a peer may take to write what it has accepted."""
+WARM_UP_CALLS: Final = 50_000
+_WARM_UP_SHARE: Final = 1 / 3
+_SETTLE_S: Final = 2.0
+_BATCH: Final = 200
+_PAUSE_S: Final = 0.005
+_STUCK_S: Final = 3.0
+"""How much longer than it may a cell can take before it counts as stuck."""
+_LEAD_NS: Final = 5_000_000
+"""From the barrier to the first call that is due: every thread is awake by then."""
+_LATE: Final = 0.1
+"""Share of the planned time by which the last call of an open loop may end late."""
+_FLUSH_S: Final = 0.5
+"""How much later the last record may be in the file: the longest interval at which a peer writes by default."""
+_TIMER_SLACK: Final = 29
+"""PR_SET_TIMERSLACK: without it the kernel wakes a thread up to 50 µs after it is due."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a cell measures; ``loop`` is `call` for single calls in batches: enabled, and below the level.
+
+    The parent adds the places: the directories for files and in memory, and the file of the answer.
+    """
+
+    peer: str
+    threads: int
+    loop: Literal["closed", "open", "call"]
+    record_bytes: int
+    seconds: float
+    rate_per_s: float
+    files: str = ""
+    memory: str = ""
+    answer: str = ""
+
+    def as_json(self) -> str:
+        """Return the order as ``main`` reads it."""
+        return json.dumps(asdict(self))
+
+
+def measure(order: Order, measured: Peer) -> dict[str, Any]:
+    """Open a peer and measure it; returns the figures of `CellRound` but its round, or those of a call."""
+    place = Place(Path(order.files), Path(order.memory))
+    text = text_of(order.record_bytes)
+    if order.loop == "call":
+        with measured.opened(place, text) as opened, _unless_stuck(order):
+            return _measure_calls(order, opened, measured, place)
+    all_timings = [Timings(space(calls)) for calls in _room(order)]
+    counts_peak, before = forget_peak(), resident_bytes()
+    with measured.opened(place, text) as opened:
+        with _unless_stuck(order):
+            _warm_up(order, opened, measured, place)
+            figures = _measure_load(order, opened, all_timings)
+        figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
+        return {**figures, **_arrivals(figures, measured, place, text)}
+
+
+@contextmanager
+def _unless_stuck(order: Order) -> Iterator[None]:
+    """End the process, with that as its answer, if calls do not come back: in a lock that nobody opens, for instance.
+
+    This does not need the interpreter, whose lock a peer that is stuck may hold.
+    """
+    limit_s = order.seconds * (GIVE_UP + 1) + _SETTLE_S + DRAIN_S + _STUCK_S
+    _answer(order, {"problem": f"stuck: calls of {order.threads} threads did not come back within {limit_s:.0f} s"})
+    faulthandler.dump_traceback_later(limit_s, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _room(order: Order) -> list[int]:
+    """Return how many calls each thread times at most."""
+    if order.loop == "open":
+        return [_schedule(order, thread, 0).calls for thread in range(order.threads)]
+    # Threads of a closed loop get uneven shares: the interpreter lets one run for 5 ms, and then another.
+    share = 1 if order.threads == 1 else 2
+    return [max(share * BYTES_PER_CELL // order.record_bytes // order.threads, 1)] * order.threads
+
+
+def _schedule(order: Order, thread: int, start_ns: int) -> Schedule:
+    return Schedule.of_thread(thread, order.threads, start_ns, order.rate_per_s, order.seconds)
+
+
+def _warm_up(order: Order, opened: Opened, measured: Peer, place: Place) -> None:
+    """Make records for a while, and wait until they have arrived or the peer has been given enough time."""
+    limit_ns = time.perf_counter_ns() + int(order.seconds * _WARM_UP_SHARE * 1e9)
+    made = 0
+    while made < min(WARM_UP_CALLS, BYTES_PER_CELL // 4 // order.record_bytes) and time.perf_counter_ns() < limit_ns:
+        opened.call(WARM_UP_NUMBER + made)
+        made += 1
+    _settle(opened, measured, place, made)
+
+
+def _settle(opened: Opened, measured: Peer, place: Place, made: int) -> None:
+    if not measured.writes:
+        return
+    if opened.settle is not None:
+        _within(opened.settle, _SETTLE_S)
+        return
+    # This peer cannot be waited for: its file is looked at, until nothing comes any more.
+    end, arrived, quiet = time.monotonic() + _SETTLE_S, -1, 0
+    while arrived < made and quiet < 10 and time.monotonic() < end:
+        time.sleep(0.05)
+        arrived, before = count_warm_up(place.files), arrived
+        quiet = quiet + 1 if arrived == before else 0
+
+
+def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> dict[str, Any]:
+    dropped_before = opened.dropped() if opened.dropped is not None else 0
+    start_ns, cpu_before = _run_threads(order, opened, all_timings)
+    ended_ns = max(timings.ended_ns for timings in all_timings)
+    drained = _within(opened.drain, DRAIN_S)
+    drained_ns = time.perf_counter_ns()
+    cpu = interpreter_cpu_ns() - cpu_before
+    calls = sum(timings.calls for timings in all_timings)
+    refused = sum(timings.refused for timings in all_timings)
+    if opened.dropped is not None:
+        refused += opened.dropped() - dropped_before
+    accepted = calls - refused
+    times = sorted(_joined(all_timings))
+    late_ns = start_ns + int(order.seconds * (1 + _LATE) * 1e9)
+    in_time = ended_ns <= late_ns and drained_ns <= late_ns + int(_FLUSH_S * 1e9)
+    return {
+        **{name: _quantile(times, share) for name, share in _QUANTILES.items()},
+        "interpreter_cpu_ns": cpu / accepted if accepted else None,
+        "calls": calls,
+        "accepted": accepted,
+        "refused": refused,
+        "seconds": (ended_ns - start_ns) / 1e9,
+        "drain_s": max(drained_ns - ended_ns, 0) / 1e9,
+        "end_to_end_s": max(drained_ns - start_ns, 1) / 1e9,
+        "drained": drained,
+        "kept_up": in_time and not any(timings.not_made for timings in all_timings) if order.loop == "open" else None,
+    }
+
+
+_QUANTILES: Final = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "max_ns": 1.0}
+
+
+def _quantile(ordered: list[int], share: float) -> float | None:
+    """Return the smallest value that at least ``share`` of the values do not exceed; None without values."""
+    return float(ordered[max(math.ceil(share * len(ordered)) - 1, 0)]) if ordered else None
+
+
+def _joined(all_timings: list[Timings]) -> array[int]:
+    joined: array[int] = array("Q")
+    for timings in all_timings:
+        joined.extend(timings.times())
+    return joined
+
+
+def _run_threads(order: Order, opened: Opened, all_timings: list[Timings]) -> tuple[int, int]:
+    """Run the threads to their end; return when they began, and the CPU time spent before.
+
+    Raises what a call has raised.
+    """
+    began: list[int] = []
+
+    def begin() -> None:
+        began.append(interpreter_cpu_ns())
+        began.append(time.perf_counter_ns() + (_LEAD_NS if order.loop == "open" else 0))
+
+    together = threading.Barrier(order.threads, action=begin)
+    failed: list[Exception] = []
+
+    def work(thread: int) -> None:
+        _wake_in_time()
+        together.wait()
+        number = FIRST_NUMBER + thread * NUMBERS_PER_THREAD
+        try:
+            if order.loop == "closed":
+                closed(opened.call, all_timings[thread], number, began[1] + int(order.seconds * 1e9))
+            else:
+                paced(opened.call, all_timings[thread], number, _schedule(order, thread, began[1]))
+        except Exception as error:  # noqa: BLE001 - whatever a peer raises is the cell's problem
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(order.threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return began[1], began[0]
+
+
+def _wake_in_time() -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_TIMER_SLACK, 1, 0, 0, 0)
+
+
+def _within(wait: Callable[[], object], limit_s: float) -> bool:
+    """Run what waits in a thread of its own; return whether it came back within ``limit_s``."""
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return not thread.is_alive()
+
+
+def _arrivals(figures: dict[str, Any], measured: Peer, place: Place, text: str) -> dict[str, Any]:
+    """Read the files back. Raises ValueError for a line with other fields, or a record that is there twice."""
+    if not measured.writes:
+        return {"arrived": 0, "records_per_s": None, "arrived_ratio": None, "kept_ratio": None}
+    arrived = count_arrived(place.files)
+    if arrived.repeated:
+        raise ValueError(f"{arrived.repeated} records arrived more than once")
+    for line in arrived.samples if measured.is_json else ():
+        if wrong := wrong_fields(line, text):
+            raise ValueError(f"a line without {', '.join(wrong)}: {line[:200]!r}")
+    accepted, calls = figures["accepted"], figures["calls"]
+    # Nobody knows what would have become of the rest, had a peer been given more time.
+    known = figures["drained"]
+    return {
+        "arrived": arrived.records,
+        "records_per_s": arrived.records / figures["end_to_end_s"],
+        "arrived_ratio": arrived.records / accepted if known and accepted else None,
+        "kept_ratio": arrived.records / calls if known and calls else None,
+    }
+
+
+def _measure_calls(order: Order, opened: Opened, measured: Peer, place: Place) -> dict[str, Any]:
+    """Return the time of a call below the level (null without one) and of one that makes a record, in batches.
+
+    Batches of records are few enough for every peer's queue, and none begins before the last one has arrived.
+    """
+    _warm_up(order, opened, measured, place)
+    filtered = None
+    if opened.filtered is not None:
+        end_ns = time.perf_counter_ns() + int(order.seconds * 1e9)
+        filtered = median(batched(opened.filtered, FIRST_NUMBER, _BATCH, end_ns))
+    enabled, number = [], WARM_UP_NUMBER
+    end = time.perf_counter_ns() + int(order.seconds * 1e9)
+    while time.perf_counter_ns() < end:
+        enabled += batched(opened.call, number, _BATCH, 0)
+        number += _BATCH
+        if opened.settle is not None:
+            _within(opened.settle, _SETTLE_S)
+        else:
+            time.sleep(_PAUSE_S)
+    _within(opened.drain, DRAIN_S)
+    if measured.writes and count_arrived(place.files).records:
+        filtered = None  # its level lets these calls through, so they are not what was asked for
+    return {"filtered_ns": filtered, "enabled_ns": median(enabled)}
+
+
+def main() -> None:
+    """Measure what standard input orders, write the answer, and leave at once."""
+    order = Order(**json.load(sys.stdin))
+    answer: dict[str, Any]
+    try:
+        _stdout_to(Path(order.files) / "stdout.jsonl")
+        measured = peer(order.peer)
+        answer = {**measure(order, measured), "problem": None}
+    except Exception as error:  # noqa: BLE001 - a peer that does not work is a row of the result, whatever it raises
+        answer = {"problem": f"{type(error).__name__}: {error}"}
+    _answer(order, answer)
+    os._exit(0)
+
+
+def _answer(order: Order, answer: dict[str, Any]) -> None:
+    Path(order.answer).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _stdout_to(path: Path) -> None:
+    """Let standard output be a file, as it is in a container whose runtime keeps it."""
+    sys.stdout.flush()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main()

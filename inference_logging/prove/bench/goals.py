@@ -1,0 +1,156 @@
+"""What this project wants to reach, as ratios in one run, and whether it did; if it was not measured, why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any, Final, cast
+
+from inference_logging.prove.bench.peers import OURS
+from inference_logging.prove.bench.result import (
+    NOT_MEASURED,
+    NOT_REACHED,
+    REACHED,
+    Cell,
+    Estimate,
+    FapilogResult,
+    Goal,
+    Result,
+)
+from inference_logging.read.stats.interval import ratio
+
+_SMALL: Final = 256
+
+
+def goals(result: Result) -> list[Goal]:
+    """Return all goals with their verdicts."""
+    return [*_of_fapilog(result), _tail(result), _arrived(result), *_native_logger(result)]
+
+
+def _goal(
+    name: str,
+    wanted: str,
+    found: Estimate | None,
+    reached: Callable[[float], bool],
+    reason: str = "not asked for",
+    missed: str = "",
+) -> Goal:
+    """Return a goal with its verdict; ``reason``: why it was not measured, ``missed``: why it is not reached."""
+    if found is None:
+        return {
+            "name": name,
+            "goal": wanted,
+            "value": None,
+            "low": None,
+            "high": None,
+            "verdict": NOT_MEASURED + reason,
+        }
+    verdict = REACHED if reached(found["value"]) else f"{NOT_REACHED}: {missed}" if missed else NOT_REACHED
+    return {"name": name, "goal": wanted, **found, "verdict": verdict}
+
+
+def _exactly(value: float) -> Estimate:
+    return {"value": value, "low": value, "high": value}
+
+
+def _missing(result: Result, *names: str) -> str:
+    """Return why a peer has no figures."""
+    entries = {entry["name"]: entry for entry in result["peers"]}
+    for name in names:
+        if name not in entries:
+            return f"{name} was not asked for"
+        if (reason := entries[name]["missing"]) is not None:
+            return f"{name}: {reason}"
+    return f"needs the closed loop with 1 thread and {_SMALL} B"
+
+
+def _of_fapilog(result: Result) -> list[Goal]:
+    measured, why = result["fapilog"], _missing(result, "fapilog", OURS)
+    lost = _exactly(measured["bursts"]["ours"]["unexplained"]) if measured else None
+    share = measured["bursts"]["ours"] if measured else None
+    arrived = _exactly(share["arrived"] / share["submitted"]) if share else None
+    return [
+        _goal("fapilog's method: calls per second, ours ÷ fapilog", "≥ 80",
+              measured and measured["throughput_ratio"], lambda value: value >= 80, why),
+        _goal("fapilog's method: a call into a sink of 2 ms, ours ÷ fapilog", "≤ 1/200",
+              measured and measured["slow_sink_ratio"], lambda value: value <= 1 / 200, why,
+              _slow_sink(measured, result) if measured else ""),
+        _goal("fapilog's method: burst into a sink of 2 ms, arrived ÷ submitted, ours", "1", arrived,
+              lambda value: value == 1, why),
+        _goal("fapilog's method: burst into a sink of 2 ms, unexplained, ours", "0", lost,
+              lambda value: value == 0, why),
+    ]  # fmt: skip
+
+
+def _slow_sink(measured: FapilogResult, result: Result) -> str:
+    """Return what a call into a slow sink consists of."""
+    found, burst = measured["contenders"], measured["bursts"]["fapilog"]
+    ours, theirs = (found[name]["slow_sink_median_ns"]["value"] for name in ("ours", "fapilog"))
+    clock = _of_rounds(result, "empty", 1, "p50_ns").values()
+    of_it = f", of which {median(clock):.0f} ns are the clock around it" if clock else ""
+    refused = f"{burst['refused']:,} of {burst['submitted']:,}"
+    return (
+        f"half of ours take {ours:.0f} ns or less{of_it}; fapilog's take {theirs / 1000:.1f} µs, since it refuses most "
+        f"records of a sink that is behind ({refused} in the burst), which is its cheapest call"
+    )
+
+
+def _tail(result: Result) -> Goal:
+    name = f"p99.9 of a call, 64 threads ÷ 1 thread, closed loop, {_SMALL} B, ours"
+    if (empty := _many_to_one(result, "empty")) is not None:
+        name += f" (the empty call: {empty['value']:.2f})"
+    reason = f"needs {OURS} with 1 and 64 threads"
+    return _goal(name, "≤ 2", _many_to_one(result, OURS), lambda value: value <= 2, reason)
+
+
+def _many_to_one(result: Result, peer: str) -> Estimate | None:
+    return _quotient(_of_rounds(result, peer, 64, "p999_ns"), _of_rounds(result, peer, 1, "p999_ns"))
+
+
+def _of_rounds(result: Result, peer: str, threads: int, figure: str) -> dict[int, float]:
+    """Return a figure of the closed loop with small records, by round; without the rounds that lack it."""
+    cells = (cell for cell in result["cells"] if (cell["peer"], cell["threads"]) == (peer, threads))
+    rounds = [found for cell in cells if (cell["loop"], cell["record_bytes"]) == ("closed", _SMALL)
+              for found in cell["rounds"]]  # fmt: skip
+    return {found["round"]: value for found in rounds if (value := cast("dict[str, Any]", found)[figure])}
+
+
+def _quotient(above: Mapping[int, float], below: Mapping[int, float]) -> Estimate | None:
+    """Return the ratio within each round that both have; None if there is none."""
+    both = sorted(above.keys() & below.keys())
+    if not both:
+        return None
+    return cast("Estimate", ratio([above[number] for number in both], [below[number] for number in both]).as_json())
+
+
+def _arrived(result: Result) -> Goal:
+    ours = {entry["name"] for entry in result["peers"] if entry["ours"]}
+    cells = [cell for cell in result["cells"] if cell["peer"] in ours]
+    ratios = [least for cell in cells if (least := _least_arrived(cell)) is not None]
+    found = _exactly(min(ratios)) if ratios and len(ratios) == len(cells) else None
+    unknown = [f"{cell['peer']}, {cell['threads']} threads" for cell in cells if _least_arrived(cell) is None]
+    reason = f"no figure for {unknown[0]}" if unknown else _missing(result, OURS)
+    return _goal("arrived ÷ accepted, the least of all cells of ours", "1", found, lambda value: value == 1, reason)
+
+
+def _least_arrived(cell: Cell) -> float | None:
+    ratios = [found["arrived_ratio"] for found in cell["rounds"]]
+    known = [value for value in ratios if value is not None]
+    return min(known) if known and len(known) == len(ratios) and cell["problem"] is None else None
+
+
+def _native_logger(result: Result) -> list[Goal]:
+    native, queued, null = "ours-native-logger", "stdlib-queue", "stdlib-null"
+    # The median of calls timed by themselves: none waits there for the thread of the QueueHandler.
+    call = {name: _of_rounds(result, name, 1, "p50_ns") for name in (native, queued, null)}
+    below_level = {time["peer"]: dict(enumerate(time["rounds"])) for time in result["filtered"]}
+    filtered = _quotient(below_level.get(native, {}), below_level.get(null, {}))
+    return [
+        _goal("native logger: enabled call, QueueHandler ÷ ours", "≥ 15", _quotient(call[queued], call[native]),
+              lambda value: value >= 15, _missing(result, native, queued),
+              "the record has ten attributes, whose dictionary the caller makes; `make bench` has a call without"),
+        _goal("native logger: enabled call, ours ÷ the standard library's into NullHandler", "< 1",
+              _quotient(call[native], call[null]), lambda value: value < 1, _missing(result, native, null)),
+        _goal("native logger: filtered-out call, ours ÷ the standard library's", "≤ 1.05", filtered,
+              lambda value: value <= 1.05, _missing(result, native, null)),
+    ]  # fmt: skip

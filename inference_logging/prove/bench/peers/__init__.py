@@ -1,0 +1,107 @@
+"""The ways of logging that are compared, each as its own documentation recommends it for production.
+
+A module beside this one has the peers of one library, which it imports when a peer is opened and not before. What a
+result shows as a peer's settings is the source of the function that made them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from inference_logging.prove.bench.record import Call
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a peer's files go: what arrived is read in ``files``; ``memory`` is for what is kept in tmpfs."""
+
+    files: Path
+    memory: Path
+
+
+@dataclass
+class Opened:
+    """A peer that takes records.
+
+    ``settle`` waits until everything so far is in the file, where a peer can do that while it goes on. ``drain`` waits
+    for the same at the end. ``dropped`` is the peer's own count of records that it refused or dropped without saying
+    so to the caller, from the opening on.
+    """
+
+    call: Call
+    drain: Callable[[], object]
+    filtered: Call | None = None
+    settle: Callable[[], object] | None = None
+    dropped: Callable[[], int] | None = None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A way of logging: ``opened`` opens it with the text of its records.
+
+    ``settings`` is the function that configures it. ``modules`` are those it needs, by the names of their
+    distributions. ``lossless`` says that what it accepts arrives, by its documentation. ``is_json`` is false for a peer
+    whose lines have a form of their own.
+    """
+
+    name: str
+    title: str
+    library: str
+    opened: Callable[[Place, str], AbstractContextManager[Opened]]
+    settings: Callable[..., Any] | str
+    modules: tuple[tuple[str, str], ...] = ()
+    ours: bool = False
+    lossless: bool = True
+    writes: bool = True
+    is_json: bool = True
+
+    def settings_text(self) -> str:
+        """Return the settings as they stand in the source."""
+        return self.settings if isinstance(self.settings, str) else textwrap.dedent(inspect.getsource(self.settings))
+
+
+OURS: Final = "ours-event"
+"""The peer that ratios are made to."""
+
+_MODULES: Final = {
+    "empty": "control",
+    "empty-again": "control",
+    "stdlib-null": "standard",
+    "stdlib-sync": "standard",
+    "stdlib-fsync": "standard",
+    "stdlib-queue": "standard",
+    "stdlib-simple-queue": "standard",
+    "structlog": "of_structlog",
+    "loguru": "of_loguru",
+    "loguru-enqueue": "of_loguru",
+    "picologging": "of_picologging",
+    "fapilog": "of_fapilog",
+    "fapilog-production": "of_fapilog",
+    "opentelemetry": "of_opentelemetry",
+    "uvicorn-access": "of_uvicorn",
+    "ours-event": "ours",
+    "ours-get-logger": "ours",
+    "ours-handler": "ours",
+    "ours-native-logger": "ours",
+    "ours-audit": "ours",
+}
+NAMES: Final = tuple(_MODULES)
+"""All peers, in the order in which they are shown."""
+
+
+def peer(name: str) -> Peer:
+    """Return a peer by its name; the library is not imported by this."""
+    peers: tuple[Peer, ...] = import_module(f"{__name__}.{_MODULES[name]}").PEERS
+    return next(found for found in peers if found.name == name)
+
+
+def peers(names: tuple[str, ...] = NAMES) -> Iterator[Peer]:
+    """Iterate over peers in the order of ``NAMES``."""
+    return (peer(name) for name in NAMES if name in names)

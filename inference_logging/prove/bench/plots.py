@@ -1,0 +1,265 @@
+"""The plots of the benchmark's page, as data: each has its figures in words as well, and ours are emphasised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from inference_logging.cli.terminal import safe
+from inference_logging.prove.bench.figures import Text, bytes_text, share_text, threads_text, time_text
+from inference_logging.prove.bench.result import CallTime, Cell, Estimate, PeerEntry, Result
+from inference_logging.read.pages.content import Plot
+from inference_logging.read.stats.summary import short_count
+
+_LEAST_BYTES: Final = 4096  # one page, the unit in which the kernel counts
+_LATENCY: Final = (("p50_ns", "p50"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("max_ns", "longest"))
+_LATENCY_COLOURS: Final = {"p50": "first", "p99": "third", "p99.9": "second", "longest": "quiet"}
+_LOSS_COLOURS: Final = {"lost": "bad", "late": "quiet", "refused": "third"}
+_OTHERS: Final = ("second", "third", "fourth", "fifth", "sixth", "quiet")
+_DASHES: Final[tuple[list[int], ...]] = ([], [6, 3], [2, 3])
+LOOP_NAMES: Final = {"closed": "closed loop", "open": "open loop"}
+
+
+class Cells:
+    """The cells of a result, by what they were measured with."""
+
+    def __init__(self, result: Result) -> None:
+        self.all = result["cells"]
+        self.peers: dict[str, PeerEntry] = {peer["name"]: peer for peer in result["peers"]}
+        self.threads = sorted({cell["threads"] for cell in self.all})
+        self.sizes = sorted({cell["record_bytes"] for cell in self.all})
+        self.loops = [loop for loop in LOOP_NAMES if any(cell["loop"] == loop for cell in self.all)]
+        self._found = {
+            (cell["peer"], cell["threads"], str(cell["loop"]), cell["record_bytes"]): cell for cell in self.all
+        }
+
+    def cell(self, peer: str, threads: int, loop: str, record_bytes: int) -> Cell | None:
+        """Return a cell, or None if it was not measured."""
+        return self._found.get((peer, threads, loop, record_bytes))
+
+    def estimate(self, peer: str, threads: int, loop: str, record_bytes: int, figure: str) -> Estimate | None:
+        """Return a figure of a cell, or None if it was not measured."""
+        cell = self.cell(peer, threads, loop, record_bytes)
+        return cell["figures"].get(figure) if cell else None
+
+    def title(self, peer: str) -> str:
+        """Return what a peer is called on the page."""
+        return self.peers[peer]["title"] if peer in self.peers else peer
+
+    def is_ours(self, peer: str) -> bool:
+        """Return whether a peer is a part of this package."""
+        return peer in self.peers and self.peers[peer]["ours"]
+
+    def ours(self, names: Iterable[str]) -> list[str]:
+        """Return the titles of those that are a part of this package."""
+        return [self.title(name) for name in names if self.is_ours(name)]
+
+
+def latency(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
+    """Return the quantiles of a call on a logarithmic axis, a view for each number of threads."""
+    names = [name for name in cells.peers if _points(cells, name, loop, record_bytes, "p50_ns")]
+    if not names:
+        return None
+    places = [(threads, loop, record_bytes) for threads in cells.threads]
+    views = {threads_text(where[0]): {"series": _quantiles(cells, names, where)} for where in places}
+    every = [value for view in views.values() for one in view["series"] for value in one["values"] if value]
+    least = cells.threads[0]
+    listed = []
+    for name in names:
+        found = (cells.estimate(name, least, loop, record_bytes, figure) for figure, _ in _LATENCY[:3])
+        listed.append(f"{safe(cells.title(name))}: {', '.join(time_text(one['value']) for one in found if one)}")
+    words = f"p50, p99 and p99.9 of a call, {threads_text(least)}, {LOOP_NAMES[loop]}. {'; '.join(listed)}."
+    # All views have one range, so that they can be compared.
+    data = {**_dots(cells, names, "ns"), "range": [min(every) / 1.5, max(every) * 1.5]}
+    return Plot(f"latency-{loop}", f"Latency of a call, {LOOP_NAMES[loop]}", words, "bars", data, views)
+
+
+def _quantiles(cells: Cells, names: Sequence[str], where: tuple[int, str, int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": label,
+            "colour": _LATENCY_COLOURS[label],
+            "values": [one["value"] if (one := cells.estimate(name, *where, figure)) else None for name in names],
+        }
+        for figure, label in _LATENCY
+    ]
+
+
+def throughput(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
+    """Return records per second against the number of threads, a line for each peer."""
+    lines = {name: _points(cells, name, loop, record_bytes, "records_per_s") for name in cells.peers}
+    lines = {name: points for name, points in lines.items() if points}
+    if not lines:
+        return None
+    ours = [name for name in lines if cells.is_ours(name)]
+    others = [name for name in lines if not cells.is_ours(name)]
+    series = [
+        {
+            "name": cells.title(name),
+            **estimates([points.get(count) for count in cells.threads]),
+            "colour": "first" if cells.is_ours(name) else _OTHERS[others.index(name) % len(_OTHERS)],
+            "thickness": 2.8 if cells.is_ours(name) else 1.4,
+            "dash": _DASHES[ours.index(name) % len(_DASHES)]
+            if cells.is_ours(name)
+            else _DASHES[others.index(name) // len(_OTHERS) % len(_DASHES)],
+        }
+        for name, points in lines.items()
+    ]
+    most = cells.threads[-1]
+    listed = (
+        f"{safe(cells.title(name))}: {short_count(next(iter(points.values()))['value'])} to "
+        f"{short_count(list(points.values())[-1]['value'])}"
+        for name, points in lines.items()
+    )
+    words = f"Records per second with {cells.threads[0]} to {threads_text(most)}. {'; '.join(listed)}."
+    data = {
+        "x": cells.threads, "xUnit": "{thread}", "xLog": True, "xTitle": "threads", "xTicks": cells.threads,
+        "series": series, "unit": "{record}/s", "log": True, "height": 380,
+    }  # fmt: skip
+    return Plot("throughput", "Throughput against threads", words, "lines", data)
+
+
+class Loss(NamedTuple):
+    """What became of the calls of a peer in all cells of one kind of loop."""
+
+    calls: int
+    lost: int
+    late: int
+    refused: int
+
+    def shares(self) -> Iterator[tuple[str, float]]:
+        """Iterate over the shares of the calls that left no record."""
+        for name, count in (("lost", self.lost), ("late", self.late), ("refused", self.refused)):
+            yield name, count / self.calls
+
+    def text(self) -> str:
+        """Return the shares in words."""
+        return ", ".join(f"{share_text(share)} {name}" for name, share in self.shares() if share) or "0"
+
+
+def losses(cells: Cells, loop: str) -> dict[str, Loss]:
+    """Return the losses of the peers whose records arrive somewhere."""
+    found = {}
+    for name, peer in cells.peers.items():
+        rounds = [
+            one
+            for cell in cells.all
+            if peer["writes"] and (cell["peer"], cell["loop"]) == (name, loop)
+            for one in cell["rounds"]
+        ]
+        missing = [(one["drained"], max(one["accepted"] - one["arrived"], 0)) for one in rounds]
+        if calls := sum(one["calls"] for one in rounds):
+            lost, late = (sum(count for drained, count in missing if drained is was) for was in (True, False))
+            found[name] = Loss(calls, lost, late, sum(one["refused"] for one in rounds))
+    return found
+
+
+def loss(cells: Cells) -> Plot | None:
+    """Return which share of the calls left no record, a view for each kind of loop."""
+    found = {loop: losses(cells, loop) for loop in cells.loops}
+    names = [name for name in cells.peers if any(name in of_loop for of_loop in found.values())]
+    if not names:
+        return None
+    views = {LOOP_NAMES[loop]: _shares(of_loop, names) for loop, of_loop in found.items()}
+    listed = (
+        f"{safe(cells.title(name))}: {one.text()} in the {LOOP_NAMES[loop]}"
+        for loop, of_loop in found.items()
+        for name, one in of_loop.items()
+    )
+    words = f"Share of the calls that left no record, all cells together. {'; '.join(listed)}."
+    titles = [cells.title(name) for name in names]
+    data = {"labels": titles, "ours": cells.ours(names), "unit": "ratio", "stacked": True, "range": [0, 1]}
+    return Plot("loss", "Loss", words, "bars", data, views)
+
+
+def _shares(found: Mapping[str, Loss], names: Sequence[str]) -> dict[str, Any]:
+    shares = [dict(found[name].shares()) if name in found else {} for name in names]
+    series = [
+        {"name": kind, "colour": colour, "values": [share.get(kind) for share in shares]}
+        for kind, colour in _LOSS_COLOURS.items()
+    ]
+    return {"series": series, "texts": [found[name].text() if name in found else "not measured" for name in names]}
+
+
+def by_threads(
+    cells: Cells, name: str, title: str, figure: str, where: tuple[str, int], unit: str, text: Text, least: float
+) -> Plot | None:
+    """Return one figure of every peer, a mark for each number of threads, on a logarithmic axis from ``least``."""
+    lines = {peer: _points(cells, peer, *where, figure) for peer in cells.peers}
+    lines = {peer: points for peer, points in lines.items() if points}
+    if not lines:
+        return None
+    series = [
+        {"name": threads_text(threads), **estimates([points.get(threads) for points in lines.values()], least)}
+        for threads in cells.threads
+    ]
+    listed = (
+        f"{safe(cells.title(peer))}: {', '.join(text(one['value']) for one in points.values())}"
+        for peer, points in lines.items()
+    )
+    counts = ", ".join(map(str, cells.threads))
+    words = f"{title}, with {counts} threads, {LOOP_NAMES[where[0]]}. {'; '.join(listed)}."
+    return Plot(name, title, words, "bars", {**_dots(cells, list(lines), unit), "series": series})
+
+
+def memory(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
+    """Return how much memory each peer took at most."""
+    title, where = "Peak memory above the start", (loop, record_bytes)
+    return by_threads(cells, "memory", title, "peak_bytes", where, "B", bytes_text, _LEAST_BYTES)
+
+
+def interpreter_cpu(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
+    """Return what a record takes of the interpreter's CPU time."""
+    title, where = "Interpreter CPU per record", (loop, record_bytes)
+    return by_threads(cells, "cpu", title, "interpreter_cpu_ns", where, "ns", time_text, 1.0)
+
+
+def single_calls(cells: Cells, enabled: Sequence[CallTime], filtered: Sequence[CallTime]) -> Plot | None:
+    """Return what a call takes on one thread: one that makes a record, and one that is filtered out."""
+    kinds = {"makes a record": enabled, "is filtered out": filtered}
+    found = {kind: {one["peer"]: one["ns"] for one in times} for kind, times in kinds.items()}
+    names = [name for name in cells.peers if any(name in of_kind for of_kind in found.values())]
+    if not names:
+        return None
+    series = [{"name": kind, **estimates([of.get(name) for name in names])} for kind, of in found.items()]
+    listed = (
+        f"{safe(cells.title(name))}: "
+        + ", ".join(f"{time_text(times[name]['value'])} ({kind})" for kind, times in found.items() if name in times)
+        for name in names
+    )
+    words = f"Time of a call on one thread. {'; '.join(listed)}."
+    title = "A call that makes a record, and one that is filtered out"
+    return Plot("calls", title, words, "bars", {**_dots(cells, names, "ns"), "series": series})
+
+
+def _points(cells: Cells, peer: str, loop: str, record_bytes: int, figure: str) -> dict[int, Estimate]:
+    found = {count: cells.estimate(peer, count, loop, record_bytes, figure) for count in cells.threads}
+    return {count: one for count, one in found.items() if one}
+
+
+def _dots(cells: Cells, names: Sequence[str], unit: str) -> dict[str, Any]:
+    labels = [cells.title(name) for name in names]
+    return {"labels": labels, "ours": cells.ours(names), "unit": unit, "mark": "dot", "log": True}
+
+
+def estimates(found: Sequence[Estimate | None], least: float = 0.0) -> dict[str, list[float | None]]:
+    """Return values and the ends of their intervals, none below ``least``."""
+
+    def each(name: Literal["value", "low", "high"]) -> list[float | None]:
+        return [max(one[name], least) if one else None for one in found]
+
+    return {"values": each("value"), "low": each("low"), "high": each("high")}
+
+
+def all_plots(result: Result) -> Iterator[Plot]:
+    """Return each plot that has data, of the smallest record."""
+    cells = Cells(result)
+    if cells.sizes:
+        size = cells.sizes[0]
+        first = cells.loops[0]
+        drawn = [latency(cells, loop, size) for loop in reversed(cells.loops)]
+        drawn += [throughput(cells, first, size), loss(cells), memory(cells, first, size)]
+        drawn += [interpreter_cpu(cells, first, size)]
+        yield from filter(None, drawn)
+    if (calls := single_calls(cells, result["enabled"], result["filtered"])) is not None:
+        yield calls

@@ -1,0 +1,290 @@
+"""Runs the cells of the benchmark, each in a process of its own, and puts their figures together.
+
+Every round visits every cell once, in an order of its own drawn from a fixed seed, so that what changes on the machine
+meanwhile falls on no peer alone. A peer whose library is missing, or does not work here in any cell, is a row that says
+so. A cell that has failed once is not tried again: one that is stuck takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from importlib import metadata, util
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, cast
+
+from inference_logging.prove.bench.cell import DRAIN_S, Order
+from inference_logging.prove.bench.goals import goals
+from inference_logging.prove.bench.machine import file_system, load, machine
+from inference_logging.prove.bench.peers import NAMES, OURS, Peer, peers
+from inference_logging.prove.bench.record import SMALLEST_BYTES
+from inference_logging.prove.bench.result import (
+    FIGURES,
+    LOOPS,
+    SCHEMA,
+    CallTime,
+    Cell,
+    CellRound,
+    Estimate,
+    FapilogResult,
+    Loop,
+    PeerEntry,
+    Result,
+)
+from inference_logging.read.stats.interval import bootstrap, ratio
+
+RATE_PER_S: Final = 4000.0
+"""Records per second of the open loop, over all threads: what 100 streams of 40 tokens per second make with a record
+per chunk. It is the same for all peers and all numbers of threads, so that nothing but the threads differs. Each peer
+that writes to a file without waiting for the device can do it on its own; one that cannot is marked."""
+
+_SEED: Final = 20240501
+_START_S: Final = 30.0
+"""How long a child may take besides its measurement and its drain: imports on a busy machine."""
+_OTHERS_VARIABLES: Final = ("INFERENCE_LOGGING_", "FAPILOG_", "LOGURU_", "OTEL_", "UVICORN_")
+
+Answer = dict[str, Any]
+Answers = dict[Order, list[Answer]]
+"""What each cell has answered, round by round."""
+Progress = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure."""
+
+    peers: tuple[str, ...] = NAMES
+    threads: tuple[int, ...] = (1, 16, 64)
+    loops: tuple[Loop, ...] = LOOPS
+    sizes: tuple[int, ...] = (256, 4096)
+    rounds: int = 3
+    seconds: float = 0.3
+    quick: bool = False
+
+    def steps(self) -> int:
+        """Return how many cells are measured at most, over all rounds."""
+        return self.rounds * len(self.orders(self.peers))
+
+    def orders(self, names: Sequence[str]) -> list[Order]:
+        """Return the cells of these peers in the order of the result, then their single calls."""
+        kinds = product(names, self.threads, self.loops, self.sizes)
+        loads = [Order(name, threads, loop, size, self.seconds, RATE_PER_S) for name, threads, loop, size in kinds]
+        return loads + [Order(name, 1, "call", SMALLEST_BYTES, self.seconds / 3, RATE_PER_S) for name in names]
+
+
+def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Result:
+    """Measure what is planned; ``progress`` is called before each child with its name."""
+    load_before = load()
+    entries = [_entry(measured) for measured in peers(plan.peers)]
+    answers: Answers = {order: [] for order in plan.orders([row["name"] for row in entries if row["missing"] is None])}
+    for number in range(plan.rounds):
+        for order in _shuffled(list(answers), number):
+            if all(answer["problem"] is None for answer in answers[order]):
+                progress(f"round {number + 1} of {plan.rounds}: {_words(order)}")
+                answers[order].append({"round": number, **ask(order)})
+    works = _working(entries, answers)
+    result: Result = {
+        "schema": SCHEMA,
+        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": command,
+        "quick": plan.quick,
+        "machine": machine(load_before, file_system(Path(tempfile.gettempdir()))),
+        "rounds": plan.rounds,
+        "seconds_per_cell": plan.seconds,
+        "open_rate_per_s": {str(threads): RATE_PER_S for threads in plan.threads},
+        "peers": entries,
+        "cells": [_cell(order, answers) for order in answers if order.loop != "call" and order.peer in works],
+        "filtered": _call_times(answers, "filtered_ns"),
+        "enabled": _call_times(answers, "enabled_ns"),
+        "fapilog": _fapilog(plan, works, progress),
+        "goals": [],
+    }
+    result["goals"] = goals(result)
+    return result
+
+
+def _words(order: Order) -> str:
+    return f"{order.peer}, {order.threads} threads, {order.loop}, {order.record_bytes} B"
+
+
+def ask(order: Order) -> Answer:
+    """Measure one cell in a child, and return its answer; ``problem`` in it says why there are no figures."""
+    with places() as (place, memory):
+        answer = place / "answer.json"
+        files = place / "files"
+        files.mkdir()
+        placed = replace(order, files=str(files), memory=str(memory), answer=str(answer))
+        return child(
+            "inference_logging.prove.bench.cell", placed.as_json(), answer, order.seconds * 4 + DRAIN_S + _START_S
+        )
+
+
+def child(module: str, order: str, answer: Path, limit_s: float) -> Answer:
+    """Run a module as a child that gets ``order`` and writes ``answer``; a child that ends otherwise is a problem."""
+    command = [sys.executable, "-m", module]
+    with tempfile.TemporaryFile() as said:
+        try:
+            ended = subprocess.run(
+                command,
+                input=order.encode(),
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env=_environment(),
+                cwd=answer.parent,
+                timeout=limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return {"problem": f"not done within {limit_s:g} s"}
+        with suppress(OSError, ValueError):
+            return cast("Answer", json.loads(answer.read_text(encoding="utf-8")))
+        said.seek(0)
+        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+    return {"problem": f"the process ended with {ended.returncode}: {last}"}
+
+
+@contextmanager
+def places() -> Iterator[tuple[Path, Path]]:
+    """Make a directory for files and one in memory, and remove both with all that a child has left there."""
+    tmpfs = Path("/dev/shm")
+    place = Path(tempfile.mkdtemp(prefix="inference_logging-bench-"))
+    memory = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=tmpfs if tmpfs.is_dir() else None))
+    try:
+        yield place, memory
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a child: without other settings of the peers, and with this package on its path."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS_VARIABLES)}
+    package = str(Path(__file__).parents[3])
+    kept["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return kept
+
+
+def _entry(measured: Peer) -> PeerEntry:
+    """Return the row of a peer."""
+    return {
+        "name": measured.name,
+        "title": measured.title,
+        "library": measured.library,
+        "version": _version(measured.library),
+        "settings": measured.settings_text(),
+        "ours": measured.ours,
+        "lossless": measured.lossless,
+        "writes": measured.writes,
+        "missing": missing(measured.modules),
+    }
+
+
+def missing(modules: Sequence[tuple[str, str]]) -> str | None:
+    """Return which distributions are not installed, of pairs of a module and its distribution; None if all are."""
+    absent = [distribution for module, distribution in modules if not _is_installed(module)]
+    return f"not installed: {', '.join(absent)} (pip install 'inferlog[bench]')" if absent else None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _working(entries: Sequence[PeerEntry], answers: Answers) -> set[str]:
+    """Return the peers that have a figure; the rows of others get the reason."""
+    works = set()
+    for entry in entries:
+        problems = [answer["problem"] for order in answers if order.peer == entry["name"] for answer in answers[order]]
+        if None in problems:
+            works.add(entry["name"])
+        elif problems:
+            entry["missing"] = f"does not work here: {problems[0]}"
+    return works
+
+
+def _version(library: str) -> str:
+    if library == "inference_logging":
+        from inference_logging import __version__
+
+        return __version__
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(library)
+    return "{}.{}.{}".format(*sys.version_info) if library in ("Python", "logging") else ""
+
+
+def _shuffled(orders: Sequence[Order], number: int) -> list[Order]:
+    return random.Random(_SEED + number).sample(orders, len(orders))
+
+
+def _cell(order: Order, answers: Answers) -> Cell:
+    good = [cast("CellRound", _without_problem(answer)) for answer in answers[order] if answer["problem"] is None]
+    ours = answers.get(replace(order, peer=OURS), [])
+    return {
+        "peer": order.peer,
+        "threads": order.threads,
+        "loop": cast("Loop", order.loop),
+        "record_bytes": order.record_bytes,
+        "figures": {figure: estimate([answer.get(figure) for answer in good]) for figure in FIGURES},
+        "ratios_to_ours": {figure: _ratio(answers[order], ours, figure) for figure in FIGURES},
+        "accepted": sum(answer["accepted"] for answer in good),
+        "arrived": sum(answer["arrived"] for answer in good),
+        "refused": sum(answer["refused"] for answer in good),
+        "kept_up": all(answer["kept_up"] for answer in good) if good and order.loop == "open" else None,
+        "drained": all(answer["drained"] for answer in good),
+        "problem": next((answer["problem"] for answer in answers[order] if answer["problem"] is not None), None),
+        "rounds": good,
+    }
+
+
+def _without_problem(answer: Answer) -> Answer:
+    return {name: value for name, value in answer.items() if name != "problem"}
+
+
+def estimate(values: Sequence[Any]) -> Estimate | None:
+    """Return the median over rounds with its interval; None if a round has no value, or there is no round."""
+    if not values or None in values:
+        return None
+    return cast("Estimate", bootstrap([float(value) for value in values]).as_json())
+
+
+def _ratio(mine: Sequence[Answer], ours: Sequence[Answer], figure: str) -> Estimate | None:
+    """Return ``mine`` ÷ ``ours``, each within its round; None where a round lacks one, or it is not above 0."""
+    other = {answer["round"]: answer.get(figure) for answer in ours}
+    pairs = [(answer.get(figure), other.get(answer["round"])) for answer in mine]
+    above = [float(value) for value, _ in pairs if value]
+    below = [float(value) for _, value in pairs if value]
+    if not pairs or not len(above) == len(below) == len(pairs):
+        return None
+    return cast("Estimate", ratio(above, below).as_json())
+
+
+def _call_times(answers: Answers, figure: str) -> list[CallTime]:
+    times: list[CallTime] = []
+    for order in (order for order in answers if order.loop == "call"):
+        values = [answer.get(figure) for answer in answers[order]]
+        found = estimate(values)
+        if found is not None:
+            to_ours = _ratio(answers[order], answers.get(replace(order, peer=OURS), []), figure)
+            rounds = cast("list[float]", values)
+            times.append({"peer": order.peer, "ns": found, "rounds": rounds, "ratio_to_ours": to_ours})
+    return times
+
+
+def _fapilog(plan: Plan, works: set[str], progress: Progress) -> FapilogResult | None:
+    if "fapilog" not in works or OURS not in works:
+        return None
+    from inference_logging.prove.bench.fapilog_method import compared
+
+    return compared(plan.rounds, progress, quick=plan.quick)

@@ -1,0 +1,1 @@
+"""What reads segments: lists, figures, exports, pages, and the view."""

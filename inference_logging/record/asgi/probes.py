@@ -1,0 +1,89 @@
+"""The answers to health probes: this package's readiness and liveness routes, and the header on the server's own route.
+
+Methods are treated as starlette treats a GET route: HEAD gets the headers, anything else 405.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+
+from inference_logging.record.asgi.lifespan import Message, Scope, Send
+from inference_logging.record.asgi.unopened import Unopened
+from inference_logging.record.health import Health
+
+STATE_HEADER = b"inference-logging-state"
+CLOSED = "closed"
+"""The state where there is no logger: before the start, after the end, or where it could not be opened."""
+
+Answer = tuple[int, bytes, int]
+"""Status, JSON body, and the seconds after which to ask again."""
+
+
+OFF: Answer = (200, b'{"status": "off", "reasons": ["enabled is off: nothing is recorded"]}', 1)
+"""The answer of both routes where nothing is to be recorded, which is no reason to take the server away."""
+
+_NOT_OPEN = b'{"status": "closed", "reasons": ["the logger is not open"]}'
+
+
+def readiness(health: Health | Unopened | None) -> Answer:
+    """Return the answer of the readiness route; None: the logger is not open."""
+    return health.readiness() if health is not None else (503, _NOT_OPEN, 1)
+
+
+def liveness(health: Health | Unopened | None) -> Answer:
+    """Return the answer of the liveness route. A restart would not surely repair a logger that is not open."""
+    return health.liveness() if health is not None else (200, _NOT_OPEN, 1)
+
+
+async def respond(scope: Scope, send: Send, answer: Answer) -> None:
+    """Send a JSON answer that no cache keeps, or 405 for a method that is neither GET nor HEAD."""
+    method, (status, content, retry_after_s) = scope.get("method", "GET"), answer
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    if method not in {"GET", "HEAD"}:
+        status, content, headers = 405, b"Method Not Allowed", [(b"content-type", b"text/plain; charset=utf-8")]
+        headers.append((b"allow", b"GET, HEAD"))
+    elif status == 503:
+        headers.append((b"retry-after", b"%d" % retry_after_s))
+    headers.append((b"content-length", b"%d" % len(content)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
+
+
+async def refuse(scope: Scope, send: Send, why: str) -> None:
+    """Send 503, to be tried again, in place of an application's answer to any method."""
+    content = json.dumps({"detail": why}).encode()
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"retry-after", b"1")]
+    headers.append((b"content-length", b"%d" % len(content)))
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else content})
+
+
+def wrap(send: Send, look: Callable[[], Health | Unopened | None], *, changes_status: bool) -> Send:
+    """Return a ``send`` that adds the logging's state to the answer of the server's own health route.
+
+    With ``changes_status``, a 2xx becomes 503 with Retry-After while readiness says 503. Body and other headers are the
+    server's.
+    """
+
+    def send_with_state(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            message = _with_state(message, look(), changes_status=changes_status)
+        return send(message)
+
+    return send_with_state
+
+
+def _with_state(message: Message, health: Health | Unopened | None, *, changes_status: bool) -> Message:
+    state = CLOSED if health is None else health.state
+    status, headers = message["status"], [*_without(message.get("headers", ()), STATE_HEADER)]
+    headers.append((STATE_HEADER, state.encode()))
+    ready, _, retry_after_s = readiness(health)
+    if changes_status and 200 <= status <= 299 and ready == 503:
+        status = 503
+        headers = [*_without(headers, b"retry-after"), (b"retry-after", b"%d" % retry_after_s)]
+    return {**message, "status": status, "headers": headers}
+
+
+def _without(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[tuple[bytes, bytes]]:
+    return [pair for pair in headers if pair[0].lower() != name]

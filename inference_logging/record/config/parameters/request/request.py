@@ -1,0 +1,81 @@
+"""What is recorded of a request and its stream."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from inference_logging.record.config.fields import MIB, Bytes, Parameters, matching, none_if_empty, parameter
+
+_PROVIDER = re.compile(r"[a-z0-9._-]{1,64}")
+
+
+class RequestParameters(Parameters):
+    """What is recorded of a request and its stream."""
+
+    chunks: Literal["off", "summary", "timeline", "events"] = parameter(
+        "timeline",
+        "What is recorded of a streamed response: off: nothing; summary: count and time to the first chunk; timeline: "
+        "also the gaps between chunks; events: also one record per chunk.",
+    )
+    chunk_timeline_limit: int = parameter(
+        256,
+        "Gaps kept per request; later chunks are counted but their gaps are not kept.",
+        unit="chunks",
+        limits=(0, 65536),
+        advanced=True,
+    )
+    capture_head_bytes: Bytes = parameter(
+        1024,
+        "First bytes of a body, copied for the listener to read model, limits and usage from; they are never stored "
+        "as text. 0 = off. Bytes beyond the limit are not read.",
+        unit="bytes",
+        limits=(0, 1 * MIB),
+        advanced=True,
+    )
+    capture_tail_bytes: Bytes = parameter(
+        2048,
+        "Last bytes of a body, copied for the same purpose, since usage and finish reason are there. 0 = off.",
+        unit="bytes",
+        limits=(0, 1 * MIB),
+        advanced=True,
+    )
+    semconv: Literal["1.41", "next"] = parameter(
+        "1.41",
+        "Names of OpenTelemetry's GenAI conventions: 1.41, the last published ones; next, the unreleased ones, which a "
+        "segment's header then names. Of what records have, they rename gen_ai.usage.cache_creation.input_tokens to "
+        "gen_ai.usage.cache_write.input_tokens.",
+        advanced=True,
+    )
+    provider_name: Annotated[str | None, BeforeValidator(none_if_empty), matching(_PROVIDER)] = parameter(
+        None,
+        "gen_ai.provider.name of requests with an operation, such as vllm or openai. Empty = none.",
+        allowed="1 to 64 lowercase letters, digits, '.', '_' or '-', or empty",
+        advanced=True,
+    )
+    server_record: Literal["off", "on"] = parameter(
+        "on",
+        "on: each process that serves makes one record server.started when it opens: versions of server, Python and "
+        "this package, digest of the configuration; of vLLM also model, revision, type of the weights, parallelism and "
+        "those arguments that are known not to be secret; of Triton the model and its version.",
+        advanced=True,
+    )
+    stack_frames: int = parameter(
+        20,
+        "Frames of an exception's stack that are recorded, the first and the last of them; the number of omitted ones"
+        " is stated. 0 = no stack. The message of an exception, and so its stack, can hold texts of the request: both"
+        " are redacted as other fields.",
+        unit="frames",
+        limits=(0, 1000),
+    )
+    in_flight_slots: int = parameter(
+        1024,
+        "Requests in flight that the queue file holds, 2 KiB each: if their process is killed, they are still "
+        "recorded with everything that had happened so far. While all are taken, further requests are recorded only "
+        "at their end, and counted. 0 = off.",
+        unit="requests per process",
+        limits=(0, 65536),
+        advanced=True,
+    )

@@ -1,0 +1,94 @@
+"""Which records are kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from inference_logging.record import sampling
+from inference_logging.record.config.fields import (
+    Networks,
+    Parameters,
+    PathPatterns,
+    Ratio,
+    RouteRatios,
+    parameter,
+    upper,
+)
+
+PROBES = (
+    *("/health", "/healthz", "/livez", "/readyz", "/ready", "/live", "/ping", "/metrics"),
+    "/v2/health/*",  # of the KServe protocol: live, ready
+)
+_PATH_PATTERN = "a path in which {name} stands for one segment and * at the end for all that follows"
+
+
+class SamplingParameters(Parameters):
+    """Which records are kept."""
+
+    level: Annotated[Literal["DEBUG", "INFO", "WARN", "ERROR"], BeforeValidator(upper)] = parameter(
+        "INFO",
+        "Lowest severity that get_logger accepts; records below it are ignored and not counted. Request records are "
+        "not affected.",
+    )
+    sampler: Literal["parent", "probability", "otel-legacy-python", "otel-legacy-java"] = parameter(
+        "parent",
+        "How the beginning of a request decides, by trace id. parent: the caller decides if it is one of "
+        "trusted_callers, by th or else its sampled flag; otherwise, and with probability always: consistent "
+        "probability (th, rv). otel-legacy-python (also Go's) and otel-legacy-java: as TraceIdRatioBased of these "
+        "SDKs. The trace id of a caller that is not trusted counts in none of these: a keyed hash of it takes its "
+        "place. Errors and aborted requests are kept whatever it decides.",
+    )
+    trusted_callers: Networks = parameter(
+        (),
+        "Networks of callers whose trace ids and sampling decisions count: the services of a mesh, which then decide "
+        "as OpenTelemetry does. The trace of any other caller is decided by a keyed hash of its id (the key: "
+        "capture_hash_key_file, else one per host), and this server sends its own decision to other services. * = "
+        "every caller, also one without an address; empty = none.",
+        allowed="networks such as 10.0.0.0/8 or fd00::/8, addresses, or *",
+    )
+    sample_ratio: Ratio = parameter(
+        1.0,
+        "Share of traces whose successful requests are recorded, decided by trace id (see trusted_callers); errors are "
+        "kept regardless. 0 = errors only.",
+        unit="share of traces",
+        allowed="0, or from 2**-56 to 1",
+    )
+    sample_precision: int = parameter(
+        4,
+        "Significant hex digits of the rejection threshold made from sample_ratio: 4 is the recommendation of "
+        "OpenTelemetry, 14 is exact.",
+        unit="hex digits",
+        limits=(1, sampling.MAX_PRECISION),
+        advanced=True,
+    )
+    sample_routes: RouteRatios = parameter(
+        (),
+        "Ratios of single routes in place of sample_ratio; the first pattern that matches the path counts. In a "
+        "variable: /v1/*=0.1, /items/{id}=1.",
+        unit="share of traces",
+        allowed=f"path patterns and their ratios, 0 or from 2**-56 to 1; a pattern is {_PATH_PATTERN}",
+    )
+    slow_s: float = parameter(
+        0.0,
+        "Duration from which a request is recorded whatever the sampler decided. 0 = off.",
+        unit="s",
+        limits=(0.0, 86400.0),
+    )
+    skip_paths: PathPatterns = parameter(
+        PROBES,
+        "Paths that are recorded only if they fail: probes and scrapes. The routes that this package answers itself "
+        "are never recorded.",
+        allowed=_PATH_PATTERN,
+    )
+    budget_records_s: int = parameter(
+        0,
+        "Records per second that one process may write, over all of its call sites; 200 to 500 suits most. A call "
+        "site is a registered event, a message of a logger (numbers in it aside) or a route of sample_routes; all "
+        "other paths are one. Above it the busiest sites are thinned first, by trace id if there is one, and "
+        "adjusted_count of each record that stays is the number of records that it stands for. Errors of requests are"
+        " never thinned, nor are application records from WARN on. 0 = off.",
+        unit="records/s",
+        limits=(0, 1_000_000),
+    )

@@ -1,0 +1,85 @@
+"""How the middleware reports the state of the logging, and the thresholds of that state."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from inference_logging.record.config.fields import Parameters, matching, none_if_empty, parameter
+
+_ROUTE = re.compile(r"/[^?#\s]{0,255}", re.ASCII)
+ALLOWED_ROUTE = "a path that begins with '/', without '?', '#' or spaces, at most 256 characters; or empty"
+
+Route = Annotated[str | None, BeforeValidator(none_if_empty), matching(_ROUTE)]
+
+
+class HealthParameters(Parameters):
+    """How the middleware reports the state of the logging, and the thresholds of that state."""
+
+    health_path: Route = parameter(
+        "/health/logging",
+        "Path at which the middleware answers for readiness: 200 while the logging is ok or pressured, 503 with "
+        "Retry-After and the reasons while it is degraded or stuck. Empty = no such route.",
+        allowed=ALLOWED_ROUTE,
+    )
+    liveness_path: Route = parameter(
+        "/health/logging/live",
+        "Path at which the middleware answers for liveness: 503 only if the listener should make progress and does "
+        "not, never because of a failing sink. Empty = no such route.",
+        allowed=ALLOWED_ROUTE,
+    )
+    wrap_health_path: Route = parameter(
+        None,
+        "Path of the server's own health route (for vLLM: /health), whose answers get the header "
+        "inference-logging-state. Empty = none.",
+        allowed=ALLOWED_ROUTE,
+    )
+    wrap_health: Literal["header", "status"] = parameter(
+        "header",
+        "What wrap_health_path adds: header: only the state; status: also 503 and Retry-After instead of a 2xx while "
+        "readiness answers 503. Another status of the server is never changed.",
+    )
+    health_backlog_records: int = parameter(
+        10_000,
+        "The logging is degraded from this number of waiting records on, over all processes.",
+        unit="records",
+        limits=(1, 1_000_000_000),
+    )
+    health_backlog_ratio: float = parameter(
+        0.5,
+        "The logging is degraded from this fill of the fullest process's queue on.",
+        unit="share of queue_bytes",
+        limits=(0.01, 1.0),
+    )
+    health_pressured_ratio: float = parameter(
+        0.5,
+        "The logging is pressured from this share of health_backlog_records and health_backlog_ratio on; 1 = degraded"
+        " at once.",
+        unit="share of the thresholds",
+        limits=(0.01, 1.0),
+        advanced=True,
+    )
+    health_clear_ratio: float = parameter(
+        0.5,
+        "A threshold that was reached counts as reached until the value is at or below this share of it, so that "
+        "health doesn't flap.",
+        unit="share of the thresholds",
+        limits=(0.0, 1.0),
+        advanced=True,
+    )
+    health_oldest_age_s: float = parameter(
+        30.0,
+        "The logging is pressured from this age of the oldest waiting record on, beyond flush_interval_s.",
+        unit="s",
+        limits=(0.1, 86_400.0),
+        advanced=True,
+    )
+    stuck_after_s: float = parameter(
+        30.0,
+        "The logging is stuck after this time without a round of the listener while records wait.",
+        unit="s",
+        limits=(1.0, 86_400.0),
+        advanced=True,
+    )

@@ -1,0 +1,22 @@
+"""``current_request``. An import of it asks for the request under way.
+
+Internal: users import its names from ``inference_logging``.
+"""
+
+from __future__ import annotations
+
+from inference_logging._native import RequestIds
+from inference_logging.record.context import reader
+
+_request = reader()
+
+
+def current_request() -> RequestIds | None:
+    """Return the ids of the request under way, or None outside of one.
+
+    ``trace_id`` and ``span_id``; ``request_id``, made by this package; ``client_request_id``, the client's or None;
+    ``outgoing_headers()``, the headers that make a call to another service a child of this request; ``keep()`` has the
+    request recorded whatever the sampler decided; ``set(**fields)`` adds fields to its record: few, small, of type str,
+    int, float or bool.
+    """
+    return _request()

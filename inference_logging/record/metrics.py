@@ -1,0 +1,129 @@
+"""Metrics for Prometheus: a collector over the counters that all processes of a queue directory share.
+
+Any worker answers for all of them, so no multiprocess mode is needed; if the application itself uses that mode, the
+collector is registered beside its ``MultiProcessCollector`` and nothing changes. Counters never go back: the counts of
+ended queues stay in the queue directory.
+
+The families and their texts are native (``native/listen/src/status/metrics.rs``). Only a collector needs
+prometheus_client (the extra ``metrics``), which is imported when one is made.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from inference_logging._native import Metrics
+from inference_logging.errors import MissingExtraError
+from inference_logging.record.asgi.lifespan import Scope, Send
+from inference_logging.record.health import Watch
+from inference_logging.record.logger import Logger, _open_loggers
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+    from prometheus_client.registry import CollectorRegistry
+
+    from inference_logging.record.asgi.unopened import Unopened
+
+__all__ = ["InferenceLoggingCollector", "metrics_of", "register_metrics"]
+
+BUILD = "inference_logging_build"
+
+
+class InferenceLoggingCollector:
+    """A collector for a prometheus_client registry: everything this library counts, of all processes.
+
+    ``logger`` is the one whose queue directory is shown; without it, the one that is open when the metrics are
+    requested. Nothing is shown while none is open. ``watch`` is the one that already watches its queue directory, if
+    any.
+
+    Raises ``MissingExtraError`` if prometheus_client is not installed.
+    """
+
+    def __init__(self, logger: Logger | None = None, watch: Watch | None = None) -> None:
+        require()
+        self._logger = logger
+        self._metrics: WeakKeyDictionary[Logger, Metrics] = WeakKeyDictionary()
+        if logger is not None and watch is not None:
+            self._metrics[logger] = metrics_of(logger, watch)
+
+    def describe(self) -> list[Metric]:
+        """Return one name, which a registry then has no second collector for; the logger may not be open yet."""
+        from prometheus_client.core import InfoMetricFamily
+
+        return [InfoMetricFamily(BUILD, "")]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric family."""
+        from inference_logging.record import _families
+
+        logger = self._logger if self._logger is not None else next(iter(_open_loggers), None)
+        if logger is None:
+            return
+        if logger not in self._metrics:
+            self._metrics[logger] = metrics_of(logger)
+        yield from _families.metrics(self._metrics[logger].families())
+
+
+def metrics_of(logger: Logger, watch: Watch | None = None) -> Metrics:
+    """Return the native metrics of a logger's queue directory, which ``watch`` watches already, if any."""
+    watch = watch if watch is not None else Watch(logger.config, logger.service, audit=logger.audit_service)
+    return Metrics(watch.native, platform.python_version())
+
+
+def register_metrics(
+    registry: CollectorRegistry | None = None, logger: Logger | None = None
+) -> InferenceLoggingCollector:
+    """Register a collector with ``registry`` (without it, prometheus_client's default) and return it.
+
+    Raises ``MissingExtraError`` if prometheus_client is not installed, ``ValueError`` if the registry has such a
+    collector already.
+    """
+    collector = InferenceLoggingCollector(logger)
+    if registry is None:
+        from prometheus_client import REGISTRY
+
+        registry = REGISTRY
+    registry.register(collector)
+    return collector
+
+
+async def respond(scope: Scope, send: Send, metrics: Metrics | Unopened | None) -> None:
+    """Answer a request for metrics: OpenMetrics (with exemplars) if the Accept header requests it, else text.
+
+    HEAD gets the headers, a method other than GET 405; without metrics (the logger is not open) it is 503.
+    """
+    method, status, kind = scope.get("method", "GET"), 200, "text/plain; charset=utf-8"
+    headers = [(b"cache-control", b"no-store")]
+    if method not in {"GET", "HEAD"}:
+        status, content = 405, b"Method Not Allowed"
+        headers.append((b"allow", b"GET, HEAD"))
+    elif metrics is None:
+        status, content = 503, b"the logger is not open"
+    else:
+        accepted = [value for name, value in scope.get("headers", ()) if name == b"accept"]
+        content, kind = metrics.render(b",".join(accepted).decode("latin-1"))
+    headers += [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
+
+
+def offer(collector: InferenceLoggingCollector) -> Callable[[], None]:
+    """Register a collector with prometheus_client's default registry unless it has one; return its removal."""
+    from prometheus_client import REGISTRY
+
+    try:
+        REGISTRY.register(collector)
+    except ValueError:
+        return lambda: None  # of another middleware in this process, or the application's own
+    return lambda: REGISTRY.unregister(collector)
+
+
+def require() -> None:
+    """Raise ``MissingExtraError`` if prometheus_client is not installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("a metrics collector", "prometheus_client", "metrics") from error

@@ -1,0 +1,31 @@
+"""A configuration as the native core reads it: one JSON object of all parameters.
+
+Internal: users import nothing from here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from inference_logging._native import Settings
+from inference_logging.errors import ConfigError
+
+if TYPE_CHECKING:
+    from inference_logging.record.config import Config
+
+
+def as_json(config: Config, **resolved: Any) -> bytes:
+    """Return the parameters of ``config``, with those that are ``resolved`` in place of its own."""
+    return json.dumps(config.model_dump(mode="json", exclude={"config_file"}) | resolved).encode()
+
+
+def settings(config: Config, **resolved: Any) -> Settings:
+    """Return the native settings of ``config``.
+
+    Raises ``ConfigError`` if ``config`` was changed into one that would have been refused.
+    """
+    try:
+        return Settings(as_json(config, **resolved))
+    except ValueError as error:
+        raise ConfigError(str(error).splitlines()) from None

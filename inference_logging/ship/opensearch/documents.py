@@ -1,0 +1,51 @@
+"""A record as two lines of a bulk request: where it goes, and its document; nothing of it is left out.
+
+The index is that of the record's day and the id that of the record, so that a record which is sent again, whenever and
+by any shipper, is one document.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from inference_logging.read.segments import Segment
+from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.ship.line import Line
+from inference_logging.ship.opensearch.template import MESSAGES, RENAMED
+from inference_logging.ship.rows import OTHER, row
+
+_NO_TIME: Final = "1970-01-01T00:00:00Z"
+
+
+def action(line: Line, index: str) -> bytes:
+    """Return both lines. A time that is none is replaced by its segment's."""
+    document, other = row(line.record), {}
+    if OTHER in document:
+        other = dict(document.pop(OTHER))
+    if line.unix_nano() == 0:
+        if "timestamp" in line.record:
+            other["timestamp"] = line.record["timestamp"]
+        document["timestamp"] = _segments_time(line)
+    document |= {name: other.pop(name) for name in MESSAGES if name in other}
+    document |= {name: document.pop(given) for given, name in RENAMED.items() if given in document}
+    document |= {OTHER: other} if other else {}
+    document |= {name: value for name in RESOURCE if isinstance(value := line.resource.get(name), str)}
+    document |= {"segment": line.segment, "offset": line.offset}
+    day = str(document["timestamp"])[:10].replace("-", ".")
+    head = {"create": {"_index": f"{index}-{day}", "_id": identity(line)}}
+    return orjson.dumps(head) + b"\n" + orjson.dumps(document) + b"\n"
+
+
+def identity(line: Line) -> str:
+    """Return the id of a record's document: queue, process and number; of one without a number, its place."""
+    boot_id, pid, seq = (line.record.get(name) for name in ("boot_id", "pid", "seq"))
+    if isinstance(boot_id, str) and len(boot_id) <= 64 and isinstance(pid, int) and isinstance(seq, int):
+        return f"{boot_id}-{pid}-{seq}"
+    return f"{line.segment}:{line.offset}"
+
+
+def _segments_time(line: Line) -> str:
+    segment = Segment.parse(line.segment)
+    return segment.begun.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if segment else _NO_TIME

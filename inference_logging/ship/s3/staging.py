@@ -1,0 +1,166 @@
+"""A segment as the file that is uploaded, read once and in blocks: memory does not grow with it.
+
+The file lies beside the segments, in a folder of the shipper's that is emptied at its start. Only whole lines go into
+it: the end of a line that its listener did not live to write is no record, and is cut off by compression too, so that
+both forms of a segment have one digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Protocol, TypeAlias
+
+from inference_logging.errors import CorruptLineError, MissingExtraError
+from inference_logging.read.segments import Segment
+from inference_logging.read.segments.reading import LineJoiner
+from inference_logging.ship.s3.manifest import Account, Content
+from inference_logging.ship.s3.place import JSON_LINES
+
+LEVEL: Final = 3
+_BLOCK_BYTES: Final = 256 << 10
+_COMPRESSED_STEP_BYTES: Final = 1 << 10
+"""Zeroes grow to 32 MiB."""
+
+
+Parsed: TypeAlias = tuple[bytes, dict[str, Any]]
+"""The line of a record, and what it says."""
+
+
+class Sink(Protocol):
+    """What takes the whole lines of a segment and makes a file of them."""
+
+    def add(self, lines: bytes, records: list[Parsed], /) -> None:
+        """Take whole lines, and the records among them."""
+
+    def close(self, account: Account, /) -> None:
+        """Write what is left."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The file of a segment, and what it holds."""
+
+    segment: Segment
+    form: str
+    path: Path
+    object: Content
+    plain: Content
+    account: Account
+
+    def resource(self, name: str) -> str:
+        """Return an attribute of the process that wrote the segment; empty if its header does not say."""
+        declared = self.account.header.get("resource")
+        value = declared.get(name) if isinstance(declared, dict) else None
+        return value if isinstance(value, str) else ""
+
+
+class Staging:
+    """The folder, for one segment at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Empty it: what is there is of an earlier life."""
+        self._folder = folder
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def stage(self, segment: Segment, form: str) -> Staged:
+        """Make the file. Raises OSError (FileNotFoundError: the segment is gone), ``CorruptLineError``."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / "object"
+        path.unlink(missing_ok=True)
+        account, digest, bytes_ = Account(), hashlib.sha256(), 0
+        joiner = LineJoiner()
+        sink = _sink(form, path)
+        for lines in whole_lines(segment):
+            digest.update(lines)
+            bytes_ += len(lines)
+            records = [
+                (line, record)
+                for line in joiner.add(lines)
+                if (record := account.add(line)) is not None and isinstance(line, bytes)
+            ]
+            sink.add(lines, records)
+        sink.close(account)
+        return Staged(segment, form, path, content_of(path), Content(bytes_, digest.hexdigest()), account)
+
+    def close(self) -> None:
+        """Remove the folder. Idempotent."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def content_of(path: Path) -> Content:
+    """Return the size and the digest of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(_BLOCK_BYTES), b""):
+            digest.update(block)
+        return Content(file.tell(), digest.hexdigest())
+
+
+def whole_lines(segment: Segment) -> Iterator[bytes]:
+    """Iterate over the whole lines of a segment, in blocks. Raises OSError, ``CorruptLineError``."""
+    left = b""
+    for block in _blocks(segment):
+        end = block.rfind(b"\n") + 1
+        if end:
+            yield left + block[:end]
+            left = block[end:]
+        else:
+            left += block
+
+
+def _blocks(segment: Segment) -> Iterator[bytes]:
+    with segment.path.open("rb") as file:
+        if not segment.compressed:
+            yield from iter(lambda: file.read(_BLOCK_BYTES), b"")
+            return
+        yield from unpacked(file, segment.path)
+
+
+def unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    """Iterate over what a compressed file holds. Raises ``CorruptLineError`` where it is damaged or cut off."""
+    zstandard = _zstandard()
+    frame, is_whole = zstandard.ZstdDecompressor().decompressobj(), False
+    try:
+        for block in iter(lambda: file.read(_COMPRESSED_STEP_BYTES), b""):
+            rest: bytes = block
+            while rest:
+                yield frame.decompress(rest)
+                rest, is_whole = frame.unused_data, frame.eof
+                if is_whole:
+                    frame = zstandard.ZstdDecompressor().decompressobj()
+    except zstandard.ZstdError as error:
+        raise CorruptLineError(str(path), 0, f"the compressed segment is damaged: {error}") from None
+    if not is_whole:
+        raise CorruptLineError(str(path), 0, "the compressed segment is cut off")
+
+
+class _JsonLines:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._writer = _zstandard().ZstdCompressor(level=LEVEL, write_checksum=True).stream_writer(self._file)
+
+    def add(self, lines: bytes, _records: list[Parsed]) -> None:
+        self._writer.write(lines)
+
+    def close(self, _account: Account) -> None:
+        self._writer.close()
+
+
+def _sink(form: str, path: Path) -> Sink:
+    if form == JSON_LINES:
+        return _JsonLines(path)
+    from inference_logging.ship.s3.table import Table
+
+    return Table(path)
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtraError("object storage", "zstandard", "s3") from None
+    return zstandard
