@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_logging.cli.terminal import safe
 from inference_logging.prove.bench import page
 from inference_logging.prove.bench.figures import bytes_text, share_text, threads_text, time_text
 from inference_logging.prove.bench.plots import Cells, losses
 from inference_logging.prove.bench.result import Result
+from inference_logging.read.terminal import safe
 from tests.bench_results import HOSTILE, grown, made_up
 from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 

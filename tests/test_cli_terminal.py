@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inference_logging._native import terminal_line
 from inference_logging.cli import lines
-from inference_logging.cli.terminal import as_json, safe, word
+from inference_logging.read.terminal import as_json, safe, word
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.floats(allow_nan=False, allow_infinity=False)

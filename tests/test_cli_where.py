@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.cli.where import Condition
+from inference_logging.read.where import Condition
 
 RECORD: dict[str, Any] = {
     "outcome": "error",

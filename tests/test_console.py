@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from inference_logging import Config, ConfigError, Logger
-from inference_logging.cli.terminal import safe
+from inference_logging.read.terminal import safe
 from tests.servers import free_port
 from tests.sidecars import LISTEN, environment
 from tests.sinks import Numbered

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from inference_logging import InferenceLoggingMiddleware, current_request
-from inference_logging.record import sampling
+from tests import sampling
 from tests.support import (
     PARENT_ID,
     TRACE_ID,

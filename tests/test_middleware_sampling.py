@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.record import sampling
+from tests import sampling
 from tests.support import Message, Receive, Recorded, Send, answer, http_scope, replying
 
 LOW, HIGH = "4bf92f3577b34da60000000000000001", "4bf92f3577b34da6ffffffffffffffff"

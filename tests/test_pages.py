@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from inference_logging.cli.terminal import safe
 from inference_logging.read.pages import assets, page
 from inference_logging.read.stats.summary import duration_text
+from inference_logging.read.terminal import safe
 from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 from tests.sample_page import BEGIN_S, RISING, SECONDS, VISIBLE, body_of, plots, sample
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.record import sampling
+from tests import sampling
 
 RATIOS = st.floats(min_value=sampling.MIN_RATIO, max_value=1.0)
 PRECISIONS = st.integers(1, sampling.MAX_PRECISION)

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.sdk.trace.sampling import Sampler as SdkSampler
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
-from inference_logging.record import sampling
+from tests import sampling
 from tests.support import sampler_of
 
 RATIOS = [1.0, 0.9999, 0.75, 0.5, 1 / 3, 0.25, 0.2, 0.1, 0.01, 1e-3, 1e-6, 2.0**-56, 0.0]

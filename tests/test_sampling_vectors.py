@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from inference_logging._native import Sampler
-from inference_logging.record import sampling
+from tests import sampling
 from tests.support import sampler_of
 
 FOLDER = Path(__file__).parent / "vectors"

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inference_logging._native import SegmentIndex
-from inference_logging.cli.where import Condition
+from inference_logging.read.where import Condition
 from tests.segment_files import BEGUN, log, request, stamp, write_segment
 
 FIELDS = [field["name"] for field in json.loads(SegmentIndex.fields())]

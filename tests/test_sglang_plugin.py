@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware
-from inference_logging.record.integrations.sglang import plugin
+from inference_logging.record.run.sglang import plugin
 from tests.servers import Server
 from tests.support import read_records, wait_until
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from inference_logging import InferenceLoggingMiddleware, current_request, get_logger
-from inference_logging.record import sampling
+from tests import sampling
 from tests.support import (
     PARENT_ID,
     TRACE_ID,

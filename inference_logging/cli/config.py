@@ -13,11 +13,11 @@ from typing import Any
 import click
 import yaml
 
+from inference_logging._native import sampling_threshold
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, Group
 from inference_logging.cli.options import CONFIG, SERVICE_NAME
 from inference_logging.errors import ConfigError
-from inference_logging.record import sampling
 from inference_logging.record.config import ENV_PREFIX, FILE_VERSION, Config, FileConfig, reference
 from inference_logging.record.config.difference import Difference
 from inference_logging.record.config.fields import GROUP
@@ -145,23 +145,18 @@ def docs() -> None:
 
 def derived(config: Config) -> dict[str, Any]:
     """Return the derived values: thresholds, limits, the directory of the queues."""
-    threshold = sampling.threshold(config.sample_ratio, config.sample_precision)
+    threshold, th, count = sampling_threshold(config.sample_ratio, config.sample_precision)
     return {
         "resolved_queue_directory": str(config.resolved_queue_directory),
         "overflow_info_bytes": int(config.queue_bytes * config.overflow_info_ratio),
         "health_clear_records": int(config.health_backlog_records * config.health_clear_ratio),
         "sample_threshold": threshold,
-        "sample_th": _th(threshold),
-        "sample_adjusted_count": sampling.adjusted_count(threshold),
+        "sample_th": th,
+        "sample_adjusted_count": count,
         "sample_routes_th": {
-            route: _th(sampling.threshold(ratio, config.sample_precision)) for route, ratio in config.sample_routes
+            route: sampling_threshold(ratio, config.sample_precision)[1] for route, ratio in config.sample_routes
         },
     }
-
-
-def _th(threshold: int) -> str | None:
-    """Return a threshold as tracestate has it; None if nothing is kept, which a threshold can't express."""
-    return sampling.encode_th(threshold) if threshold < sampling.NEVER else None
 
 
 def _pair(setting: str) -> tuple[str, str]:

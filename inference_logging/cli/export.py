@@ -15,7 +15,6 @@ from inference_logging.cli.filters import TRACE, WHERE, conditions, keep_of
 from inference_logging.cli.main import FAILED, OK
 from inference_logging.cli.names import Names
 from inference_logging.cli.options import Place, of_segments
-from inference_logging.cli.terminal import safe
 from inference_logging.cli.times import FORMS, from_option
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.export.formats import KINDS, Options, writer
@@ -26,7 +25,8 @@ from inference_logging.read.export.statement import Books, Requests, Statement
 from inference_logging.read.private import for_its_owner
 from inference_logging.read.segments import Record
 from inference_logging.read.segments.reading import CLOCKS_S
-from inference_logging.read.stats.times import timestamp
+from inference_logging.read.terminal import safe
+from inference_logging.read.times import timestamp
 
 _MAX_REPORTED: Final = 20
 """Damaged lines that are named; all are counted."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from inference_logging.cli.where import OPERATORS, Condition
 from inference_logging.read.segments import Record
+from inference_logging.read.where import OPERATORS, Condition
 
 Keep = Callable[[Record], bool] | None
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inference_logging.cli.terminal import safe, table_text
 from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.comparison import LEAST_BLOCKS, LEAST_EVENTS, Compared, Row
 from inference_logging.read.stats.interval import Interval
+from inference_logging.read.terminal import safe
 
 VERSION: Final = 1
 """Of the JSON."""
@@ -77,7 +77,7 @@ class Findings:
         """Return the table, and below it what it means."""
         heads = ("", "without", "with", "difference", "from … to (95 %)")
         table = Table(self._title(), heads, [_cells(row) for row in self.compared.rows])
-        return "\n".join([table_text(table), "", *self._sentences()])
+        return "\n".join([table.text(), "", *self._sentences()])
 
     def _title(self) -> str:
         listeners = f" and {_number(self.listeners, 'listener')}" if self.listeners else ""

@@ -17,8 +17,8 @@ from typing import Any, Final
 import orjson
 
 from inference_logging._native import terminal_has_colours, terminal_line
-from inference_logging.cli.terminal import safe, word
-from inference_logging.cli.where import is_absent, look_up
+from inference_logging.read.terminal import safe, word
+from inference_logging.read.where import is_absent, look_up
 
 _HEAD: Final = frozenset({"timestamp", "severity_text", "event_name"})
 _LEFT_OUT: Final = frozenset({"boot_id", "pid", "seq", "span_id", "parent_span_id", "trace_flags", "chunk_gaps_us"})

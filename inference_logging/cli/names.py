@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from inference_logging.cli.where import Condition, is_absent, look_up
 from inference_logging.read.segments import Record
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS
+from inference_logging.read.where import Condition, is_absent, look_up
 
 EVENTS: Final = frozenset(
     {

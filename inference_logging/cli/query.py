@@ -27,10 +27,10 @@ from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, of_segments
 from inference_logging.cli.query_engine import connected
 from inference_logging.cli.questions import QUESTIONS
-from inference_logging.cli.terminal import MOST_LEVELS, TOO_DEEP, as_json, safe
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, read_segment
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.terminal import MOST_LEVELS, TOO_DEEP, as_json, safe
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, Statement

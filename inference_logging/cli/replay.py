@@ -15,8 +15,8 @@ import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
-from inference_logging.cli.terminal import safe, table_text
 from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
+from inference_logging.read.terminal import safe
 
 if TYPE_CHECKING:
     from inference_logging.prove.replay.player import State
@@ -149,7 +149,7 @@ def _print(replayed: Replayed) -> int:
 
     click.echo("\n".join(f"{name:<30} {value}" for name, value in report.headline(replayed)))
     for table in report.tables(replayed):
-        click.echo("\n" + table_text(table))
+        click.echo("\n" + table.text())
     for note in report.notes(replayed):
         click.echo(f"inference-logging replay: {safe(note)}", err=True)
     if replayed.state.is_interrupted:

@@ -13,12 +13,12 @@ import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
-from inference_logging.cli.terminal import safe, table_text
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.reading import CLOCKS_S
 from inference_logging.read.stats.counting import Window, count
 from inference_logging.read.stats.counts import Counts
 from inference_logging.read.stats.summary import figures, headline, tables
+from inference_logging.read.terminal import safe
 
 _PROGRESS_FROM_BYTES: Final = 16 << 20
 """An amount that is read within a moment, and needs no progress bar."""
@@ -108,4 +108,4 @@ def _ignore(_read_bytes: int) -> None:
 def _print(counts: Counts) -> None:
     click.echo("\n".join(f"{name:<26} {value}" for name, value in headline(counts)))
     for table in tables(counts):
-        click.echo("\n" + table_text(table))
+        click.echo("\n" + table.text())

@@ -19,11 +19,11 @@ from inference_logging.cli.main import INTERRUPTED
 from inference_logging.cli.names import Names
 from inference_logging.cli.options import Place, of_segments
 from inference_logging.cli.signals import Signals
-from inference_logging.cli.terminal import as_json, safe
-from inference_logging.cli.where import is_absent, look_up
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Record, follow_records, read_segment, segments
 from inference_logging.read.segments.reading import is_framing
+from inference_logging.read.terminal import as_json, safe
+from inference_logging.read.where import is_absent, look_up
 
 _MOST_AT_ONCE: Final = 10_000
 """Records of one segment or of standard input that are held before the unwanted ones are dropped."""

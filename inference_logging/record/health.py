@@ -15,11 +15,13 @@ from inference_logging._native import Health, HealthReason, HealthWatch, Service
 if TYPE_CHECKING:
     from inference_logging.record.config import Config
 
-__all__ = ["STATES", "Health", "HealthReason", "State", "Watch"]
+__all__ = ["STATES", "Answer", "Health", "HealthReason", "State", "Watch"]
 
 State = Literal["ok", "pressured", "producer_died", "degraded", "stuck"]
 STATES: Final[tuple[State, ...]] = ("ok", "pressured", "producer_died", "degraded", "stuck")
 """From well to worst."""
+Answer = tuple[int, bytes, int]
+"""Of a probe: status, JSON body, and the seconds after which to ask again."""
 
 
 class Watch:

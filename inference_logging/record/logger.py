@@ -22,8 +22,8 @@ from inference_logging._native import Service, forget_handled_records
 from inference_logging.errors import AuditError
 from inference_logging.record import origin
 from inference_logging.record.context import reader
-from inference_logging.record.integrations.otel import span_reader
 from inference_logging.record.off import NoAuditLane, NoService
+from inference_logging.record.otel import span_reader
 from inference_logging.record.service import open_service
 from inference_logging.record.tracebacks import Tracebacks
 from inference_logging.record.waiting import WAITING
@@ -268,7 +268,7 @@ def _configured() -> Config:
 def _open_current() -> None:
     # An application record was made while nothing is open. A logger that opens here lives until the last user of any
     # logger releases it, or the interpreter exits.
-    config = WAITING.configuration()
+    config = WAITING.configuration(lambda wanted: Logger(wanted).close())
     if config is not None:
         Logger._serving(config)
 

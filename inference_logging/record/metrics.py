@@ -17,15 +17,12 @@ from weakref import WeakKeyDictionary
 
 from inference_logging._native import Metrics
 from inference_logging.errors import MissingExtraError
-from inference_logging.record.asgi.lifespan import Scope, Send
 from inference_logging.record.health import Watch
 from inference_logging.record.logger import Logger, _open_loggers
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import CollectorRegistry
-
-    from inference_logging.record.asgi.unopened import Unopened
 
 __all__ = ["InferenceLoggingCollector", "metrics_of", "register_metrics"]
 
@@ -88,26 +85,6 @@ def register_metrics(
         registry = REGISTRY
     registry.register(collector)
     return collector
-
-
-async def respond(scope: Scope, send: Send, metrics: Metrics | Unopened | None) -> None:
-    """Answer a request for metrics: OpenMetrics (with exemplars) if the Accept header requests it, else text.
-
-    HEAD gets the headers, a method other than GET 405; without metrics (the logger is not open) it is 503.
-    """
-    method, status, kind = scope.get("method", "GET"), 200, "text/plain; charset=utf-8"
-    headers = [(b"cache-control", b"no-store")]
-    if method not in {"GET", "HEAD"}:
-        status, content = 405, b"Method Not Allowed"
-        headers.append((b"allow", b"GET, HEAD"))
-    elif metrics is None:
-        status, content = 503, b"the logger is not open"
-    else:
-        accepted = [value for name, value in scope.get("headers", ()) if name == b"accept"]
-        content, kind = metrics.render(b",".join(accepted).decode("latin-1"))
-    headers += [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(content))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
 
 
 def offer(collector: InferenceLoggingCollector) -> Callable[[], None]:

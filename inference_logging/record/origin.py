@@ -16,7 +16,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from inference_logging._native import (
     configuration_differences,
@@ -25,16 +25,29 @@ from inference_logging._native import (
     leader_of,
     queues_of,
 )
-from inference_logging.record.settings import settings
-
-if TYPE_CHECKING:
-    from inference_logging.record.config import Config
+from inference_logging.record.settings import Values, settings
 
 CONFIGURATION: Final = "configuration.yaml"
 """In each queue directory: the text of its configuration."""
 SHARED_MEMORY: Final = Path("/dev/shm")
 _TRIES: Final = 8
 """Names tried where other users have taken the first one."""
+
+
+class Placed(Values, Protocol):
+    """A configuration that says where queues are. `Config` names a default place with this module."""
+
+    @property
+    def service_name(self) -> str:
+        """The part of the name that people know."""
+
+    @property
+    def queue_directory(self) -> Path | None:
+        """Where queues are; None: in the default place."""
+
+    @property
+    def resolved_queue_directory(self) -> Path:
+        """Where queues are."""
 
 
 class Other(NamedTuple):
@@ -60,12 +73,12 @@ class Other(NamedTuple):
         )
 
 
-def text(config: Config) -> str:
+def text(config: Placed) -> str:
     """Return the part of ``config`` that says where records go and how they are redacted: a parameter a line."""
     return settings(config).configuration
 
 
-def default_queue_directory(config: Config) -> Path:
+def default_queue_directory(config: Placed) -> Path:
     """Return the queue directory of a configuration that names none: in memory, per user, service and fingerprint.
 
     A directory that this user owns is taken before one that does not exist yet, and one that another user made never.
@@ -76,7 +89,7 @@ def default_queue_directory(config: Config) -> Path:
     )
 
 
-def passed_over(config: Config) -> str | None:
+def passed_over(config: Placed) -> str | None:
     """Return a sentence about the default queue directory if another user owns it."""
     if config.queue_directory is not None:
         return None
@@ -99,7 +112,7 @@ def queue_directories(service_name: str) -> list[Path]:
     return found
 
 
-def of_others(config: Config) -> Iterator[Other]:
+def of_others(config: Placed) -> Iterator[Other]:
     """Iterate over waiting records of other configurations of the service that no running listener writes."""
     own, mine = config.resolved_queue_directory, text(config)
     for path in _beside(config, own):
@@ -114,7 +127,7 @@ def of_others(config: Config) -> Iterator[Other]:
             yield Other(path, records, is_alive, "; ".join(configuration_differences(noted, mine)))
 
 
-def _beside(config: Config, own: Path) -> Iterator[Path]:
+def _beside(config: Placed, own: Path) -> Iterator[Path]:
     if config.queue_directory is None:
         yield from (path for path in queue_directories(config.service_name) if path != own)
     elif _is_own(own):
@@ -130,7 +143,7 @@ def _name(service_name: str) -> str:
     return f"inference_logging-{os.getuid()}-{service_name}"
 
 
-def _places(config: Config) -> list[Path]:
+def _places(config: Placed) -> list[Path]:
     name = f"{_name(config.service_name)}-{configuration_fingerprint(text(config))}"
     first, *others = _roots()
     numbered = (first / f"{name}-{number}" for number in range(2, 2 + _TRIES))

@@ -14,6 +14,7 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from inference_logging._native import forget_inherited_records, leave_waiting_records_to_parent, waiting_records
@@ -42,8 +43,10 @@ class Waiting:
         self._last = config
         self._since_s = None
 
-    def configuration(self) -> Config | None:
+    def configuration(self, write: Callable[[Config], object]) -> Config | None:
         """Return the configuration that the latest record should open; None: it waits.
+
+        ``write`` opens a logger, which writes what waits, and closes it; it is called when the interpreter exits.
 
         Raises ``ConfigError`` for a wrong value in the environment.
         """
@@ -52,7 +55,7 @@ class Waiting:
         if self._since_s is None:
             self._since_s = time.monotonic()
             atexit.unregister(self._write)
-            atexit.register(self._write)
+            atexit.register(self._write, write)
         if time.monotonic() - self._since_s < PATIENCE_S or _is_importing():
             return None
         return self._wanted()
@@ -64,15 +67,13 @@ class Waiting:
     def _wanted(self) -> Config:
         return self._last if self._last is not None else _of_the_environment()
 
-    def _write(self) -> None:
+    def _write(self, write: Callable[[Config], object]) -> None:
         """Write the records that still wait when the interpreter exits."""
-        from inference_logging.record.logger import Logger  # which needs this module
-
         forget_inherited_records()
         if waiting := waiting_records():
             # A function that is registered while they run is not called any more.
             try:
-                Logger(self._wanted()).close()
+                write(self._wanted())
             except InferenceLoggingError as error:
                 if sys.stderr is not None:
                     lost = f"records of the application are lost, {waiting} in all"

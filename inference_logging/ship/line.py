@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any, Final, Protocol, TypeAlias
 
 from inference_logging.read.segments import Record
+from inference_logging.read.times import unix_nano
 from inference_logging.ship.letters import Letter
 
 Resource: TypeAlias = Mapping[str, Any]
 """Attributes of the process that wrote a segment, by OpenTelemetry's names; ``service.name`` is always there."""
 
 _LONGEST_DETAIL: Final = 500
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -92,18 +91,3 @@ class Destination(Protocol):
 
     def close(self) -> None:
         """Close connections; the next shipper sends what was not acknowledged."""
-
-
-def unix_nano(timestamp: str) -> int:
-    """Return Unix nanoseconds of a record's ``timestamp``, which has nine decimals; 0 if it is none.
-
-    Also 0 before 1970 and after 2262, which OTLP has no number for.
-    """
-    whole, _, rest = timestamp.partition(".")
-    try:
-        begun = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-        nano = int(rest.rstrip("Z").ljust(9, "0")[:9] or 0)
-    except ValueError:
-        return 0
-    since_epoch = round((begun - _EPOCH).total_seconds()) * 1_000_000_000 + nano
-    return since_epoch if 0 <= since_epoch < 2**63 else 0

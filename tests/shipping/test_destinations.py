@@ -16,9 +16,10 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from inference_logging.errors import ConfigError
+from inference_logging.read.times import unix_nano
 from inference_logging.record.config import Config
 from inference_logging.ship.destinations import open_destination
-from inference_logging.ship.line import Destination, Line, unix_nano
+from inference_logging.ship.line import Destination, Line
 from tests.segment_files import log, request
 from tests.servers import free_port
 from tests.shipping.endpoint import Collector

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.ship.line import Line, unix_nano
+from inference_logging.read.times import unix_nano
+from inference_logging.ship.line import Line
 from inference_logging.ship.otlp_messages import Traces
 from inference_logging.ship.spans import ERROR, INTERNAL, PHASES, SERVER, UNSET, Span, spans_of
 from tests.segment_files import request

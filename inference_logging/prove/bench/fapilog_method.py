@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final, Literal, cast
 
+from inference_logging.prove.bench.child import child, places
 from inference_logging.prove.bench.machine import forget_peak, peak_bytes, resident_bytes
 from inference_logging.prove.bench.result import Burst, Estimate, FapilogResult, Unit
 from inference_logging.read.stats.interval import bootstrap, ratio
@@ -132,8 +133,6 @@ def _result(sizes: Sizes, found: list[dict[str, dict[str, float]]], bursts: dict
 
 
 def _ask(contender: str, part: Part, sizes: Sizes) -> dict[str, Any]:
-    from inference_logging.prove.bench.run import child, places
-
     with places() as (place, memory):
         files, answer = place / "files", place / "answer.json"
         files.mkdir()

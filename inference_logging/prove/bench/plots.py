@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from inference_logging.cli.terminal import safe
 from inference_logging.prove.bench.figures import Text, bytes_text, share_text, threads_text, time_text
 from inference_logging.prove.bench.result import CallTime, Cell, Estimate, PeerEntry, Result
 from inference_logging.read.pages.content import Plot
 from inference_logging.read.stats.summary import short_count
+from inference_logging.read.terminal import safe
 
 _LEAST_BYTES: Final = 4096  # one page, the unit in which the kernel counts
 _LATENCY: Final = (("p50_ns", "p50"), ("p99_ns", "p99"), ("p999_ns", "p99.9"), ("max_ns", "longest"))

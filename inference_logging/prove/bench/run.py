@@ -7,15 +7,11 @@ so. A cell that has failed once is not tried again: one that is stuck takes seco
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata, util
@@ -24,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from inference_logging.prove.bench.cell import DRAIN_S, Order
+from inference_logging.prove.bench.child import Answer, child, places
 from inference_logging.prove.bench.goals import goals
 from inference_logging.prove.bench.machine import file_system, load, machine
 from inference_logging.prove.bench.peers import NAMES, OURS, Peer, peers
@@ -51,9 +48,7 @@ that writes to a file without waiting for the device can do it on its own; one t
 _SEED: Final = 20240501
 _START_S: Final = 30.0
 """How long a child may take besides its measurement and its drain: imports on a busy machine."""
-_OTHERS_VARIABLES: Final = ("INFERENCE_LOGGING_", "FAPILOG_", "LOGURU_", "OTEL_", "UVICORN_")
 
-Answer = dict[str, Any]
 Answers = dict[Order, list[Answer]]
 """What each cell has answered, round by round."""
 Progress = Callable[[str], object]
@@ -127,51 +122,6 @@ def ask(order: Order) -> Answer:
         return child(
             "inference_logging.prove.bench.cell", placed.as_json(), answer, order.seconds * 4 + DRAIN_S + _START_S
         )
-
-
-def child(module: str, order: str, answer: Path, limit_s: float) -> Answer:
-    """Run a module as a child that gets ``order`` and writes ``answer``; a child that ends otherwise is a problem."""
-    command = [sys.executable, "-m", module]
-    with tempfile.TemporaryFile() as said:
-        try:
-            ended = subprocess.run(
-                command,
-                input=order.encode(),
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                env=_environment(),
-                cwd=answer.parent,
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return {"problem": f"not done within {limit_s:g} s"}
-        with suppress(OSError, ValueError):
-            return cast("Answer", json.loads(answer.read_text(encoding="utf-8")))
-        said.seek(0)
-        last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
-    return {"problem": f"the process ended with {ended.returncode}: {last}"}
-
-
-@contextmanager
-def places() -> Iterator[tuple[Path, Path]]:
-    """Make a directory for files and one in memory, and remove both with all that a child has left there."""
-    tmpfs = Path("/dev/shm")
-    place = Path(tempfile.mkdtemp(prefix="inference_logging-bench-"))
-    memory = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=tmpfs if tmpfs.is_dir() else None))
-    try:
-        yield place, memory
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.rmtree(memory, ignore_errors=True)
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment of a child: without other settings of the peers, and with this package on its path."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS_VARIABLES)}
-    package = str(Path(__file__).parents[3])
-    kept["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return kept
 
 
 def _entry(measured: Peer) -> PeerEntry:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from inference_logging.read.segments import Record
-from inference_logging.ship.line import unix_nano
+from inference_logging.read.times import unix_nano
 
 MAX_OPEN: Final = 4096
 """Requests whose chunks are kept until their own record comes; beyond that the oldest are forgotten."""

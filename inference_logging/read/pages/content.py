@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from inference_logging.read.terminal import safe
+
 WIDE_RANGE: Final = 10.0
 """From here on an axis is logarithmic."""
 
@@ -24,6 +26,19 @@ class Table(NamedTuple):
     heads: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     note: str = ""
+
+    def text(self) -> str:
+        """Return it in columns for a terminal: the first to the left, figures to the right."""
+        rows = [tuple(map(safe, row)) for row in [self.heads, *self.rows]]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            )
+            for row in rows
+        ]
+        rule = "  ".join("─" * width for width in widths)
+        return "\n".join([self.title, lines[0].rstrip(), rule, *lines[1:], *([self.note] if self.note else [])])
 
 
 class Plot(NamedTuple):

@@ -6,8 +6,8 @@ import html
 import json
 from collections.abc import Collection, Iterable
 
-from inference_logging.cli.terminal import safe
 from inference_logging.read.pages.content import Plot, Table, rounded
+from inference_logging.read.terminal import safe
 
 
 def headline(figures: Iterable[tuple[str, str]]) -> str:

@@ -17,7 +17,7 @@ import orjson
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Segment, read_segment
 from inference_logging.read.stats.counts import Counts
-from inference_logging.read.stats.times import timestamp
+from inference_logging.read.times import timestamp
 
 PARALLEL_FROM_BYTES: Final = 128 << 20
 """Below this, starting processes takes longer than it saves."""

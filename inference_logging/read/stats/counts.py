@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from inference_logging.read.segments.reading import is_framing
 from inference_logging.read.stats.sketch import Sketch
-from inference_logging.read.stats.times import unix_s
+from inference_logging.read.times import unix_s
 
 MAX_GROUPS: Final = 1000
 MAX_NAMES: Final = 100

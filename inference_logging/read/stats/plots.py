@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-from inference_logging.cli.terminal import safe
 from inference_logging.read.pages.content import SHARES, Plot, is_wide
 from inference_logging.read.stats.counts import Counts, Group
 from inference_logging.read.stats.sketch import Sketch
 from inference_logging.read.stats.summary import count_text, duration_text
+from inference_logging.read.terminal import safe
 
 _MOST_BARS: Final = 15
 _LEAST_S: Final = 1e-6  # nothing is shorter on a logarithmic scale

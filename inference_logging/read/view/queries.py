@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.cli.where import Condition
+from inference_logging.read.where import Condition
 
 Query = dict[str, Any]
 

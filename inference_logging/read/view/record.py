@@ -14,12 +14,12 @@ from inference_logging.errors import CorruptLineError
 from inference_logging.read.export.requests import arrival_nano
 from inference_logging.read.segments import Record, Segment, read_segment
 from inference_logging.read.segments.reading import is_framing
+from inference_logging.read.times import unix_nano
 from inference_logging.read.view import queries
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.meanings import described
 from inference_logging.read.view.paging import records_of, rows_of
 from inference_logging.read.view.queries import Query, QueryError
-from inference_logging.ship.line import unix_nano
 
 MOST_LOGS: Final = 200
 MOST_CHUNKS: Final = 2000

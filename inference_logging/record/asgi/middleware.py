@@ -21,13 +21,13 @@ from inference_logging.errors import AuditError, InferenceLoggingError, OpenErro
 from inference_logging.record import metrics
 from inference_logging.record.asgi import websocket
 from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
-from inference_logging.record.asgi.probes import OFF, liveness, readiness, refuse, respond, wrap
+from inference_logging.record.asgi.probes import OFF, liveness, readiness, refuse, respond, respond_with_metrics, wrap
 from inference_logging.record.asgi.unopened import Unopened, may_serve
 from inference_logging.record.context import HAS_READERS, MIDDLEWARES, REQUEST
+from inference_logging.record.correlation import correlation_reader
 from inference_logging.record.health import Health, Watch
-from inference_logging.record.integrations.correlation import correlation_reader
-from inference_logging.record.integrations.otel import span_reader
 from inference_logging.record.logger import Logger, _configured
+from inference_logging.record.otel import span_reader
 from inference_logging.record.settings import settings
 from inference_logging.record.started import record_start
 
@@ -267,7 +267,7 @@ class InferenceLoggingMiddleware:
         await respond(scope, send, OFF if self._is_off else liveness(self._look()))
 
     async def _answer_metrics(self, scope: Scope, send: Send) -> None:
-        await metrics.respond(scope, send, self._metrics or self._unopened)
+        await respond_with_metrics(scope, send, self._metrics or self._unopened)
 
 
 def reopen_all() -> None:

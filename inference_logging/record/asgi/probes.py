@@ -1,4 +1,4 @@
-"""The answers to health probes: this package's readiness and liveness routes, and the header on the server's own route.
+"""The answers of this package's routes (readiness, liveness, metrics), and the header on the server's own health route.
 
 Methods are treated as starlette treats a GET route: HEAD gets the headers, anything else 405.
 """
@@ -8,17 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 
+from inference_logging._native import Metrics
 from inference_logging.record.asgi.lifespan import Message, Scope, Send
 from inference_logging.record.asgi.unopened import Unopened
-from inference_logging.record.health import Health
+from inference_logging.record.health import Answer, Health
 
 STATE_HEADER = b"inference-logging-state"
 CLOSED = "closed"
 """The state where there is no logger: before the start, after the end, or where it could not be opened."""
-
-Answer = tuple[int, bytes, int]
-"""Status, JSON body, and the seconds after which to ask again."""
-
 
 OFF: Answer = (200, b'{"status": "off", "reasons": ["enabled is off: nothing is recorded"]}', 1)
 """The answer of both routes where nothing is to be recorded, which is no reason to take the server away."""
@@ -46,6 +43,26 @@ async def respond(scope: Scope, send: Send, answer: Answer) -> None:
     elif status == 503:
         headers.append((b"retry-after", b"%d" % retry_after_s))
     headers.append((b"content-length", b"%d" % len(content)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
+
+
+async def respond_with_metrics(scope: Scope, send: Send, metrics: Metrics | Unopened | None) -> None:
+    """Answer a request for metrics: OpenMetrics (with exemplars) if the Accept header requests it, else text.
+
+    HEAD gets the headers, a method other than GET 405; without metrics (the logger is not open) it is 503.
+    """
+    method, status, kind = scope.get("method", "GET"), 200, "text/plain; charset=utf-8"
+    headers = [(b"cache-control", b"no-store")]
+    if method not in {"GET", "HEAD"}:
+        status, content = 405, b"Method Not Allowed"
+        headers.append((b"allow", b"GET, HEAD"))
+    elif metrics is None:
+        status, content = 503, b"the logger is not open"
+    else:
+        accepted = [value for name, value in scope.get("headers", ()) if name == b"accept"]
+        content, kind = metrics.render(b",".join(accepted).decode("latin-1"))
+    headers += [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(content))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
 

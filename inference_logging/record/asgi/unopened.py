@@ -17,8 +17,8 @@ from inference_logging.record.application import get_logger
 
 if TYPE_CHECKING:
     from inference_logging.errors import OpenError
-    from inference_logging.record.asgi.probes import Answer
     from inference_logging.record.config import Config
+    from inference_logging.record.health import Answer
 
 _PLACES: Final = frozenset({"directory", "queue_directory"})
 _NO_ROOM: Final = f"(os error {errno.ENOSPC})"

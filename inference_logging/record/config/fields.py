@@ -11,8 +11,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from inference_logging.record import sampling
-
 
 class Parameters(BaseModel):
     """Parameters of one topic; only `Config`, which has all of them, is ever made, so only that one is built."""
@@ -21,6 +19,9 @@ class Parameters(BaseModel):
 
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+MIN_RATIO: Final = 2.0**-56
+"""The smallest ratio above 0 that a threshold of OpenTelemetry's sampling can express."""
 
 GROUP: Final = "advanced"
 """The key under which keywords and the file may have the parameters that are declared as advanced."""
@@ -102,7 +103,8 @@ class FewAndDifferent:
 
 def possible_ratio(value: float) -> float:
     """Check that a sampling ratio has a threshold; raises ``ValueError`` otherwise."""
-    sampling.threshold(value)
+    if value != 0 and not MIN_RATIO <= value <= 1:
+        raise ValueError("must be 0, or from 2**-56 to 1")
     return value
 
 

@@ -16,11 +16,11 @@ from typing import Any, get_args
 from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from inference_logging.record import sampling
 from inference_logging.record.config import FILE_VERSION, Config, problems
 from inference_logging.record.config.advanced import is_advanced
 from inference_logging.record.config.fields import (
     GROUP,
+    MIN_RATIO,
     SIZE_UNITS,
     FewAndDifferent,
     Matches,
@@ -32,7 +32,7 @@ from inference_logging.record.config.parameters.queue.control import on_or_off
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _BLANK = r"[ \t\n\r\f\v]*"
-_RATIO = {"anyOf": [{"const": 0}, {"type": "number", "minimum": sampling.MIN_RATIO, "maximum": 1}]}
+_RATIO = {"anyOf": [{"const": 0}, {"type": "number", "minimum": MIN_RATIO, "maximum": 1}]}
 _NOT_OF_A_FILE = "config_file"
 # Go's regular expressions repeat at most a thousand times, and Rust's take long to compile for so many.
 _LONG_REPETITION = re.compile(r"(\[[^]]+\])\{1,(\d{4,})\}")

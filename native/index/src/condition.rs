@@ -1,4 +1,4 @@
-//! Conditions on records, with the grammar and the meaning of `--where` (`inference_logging/cli/where.py`).
+//! Conditions on records, with the grammar and the meaning of `--where` (`inference_logging/read/where.py`).
 
 use crate::record::{Json, Record};
 use std::cmp::Ordering;

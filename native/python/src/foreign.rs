@@ -11,9 +11,9 @@ use pyo3::types::{PyBool, PyDict};
 use queue::record::Trace;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Reads the active span: see `inference_logging.record.integrations.otel`.
+/// Reads the active span: see `inference_logging.record.otel`.
 pub static ACTIVE_SPAN: Reader = Reader::missing();
-/// Reads the correlation id: see `inference_logging.record.integrations.correlation`.
+/// Reads the correlation id: see `inference_logging.record.correlation`.
 pub static CORRELATION_ID: Reader = Reader::missing();
 
 const IDS_BYTES: usize = 33;

@@ -78,6 +78,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<triton::ModelLog>()?;
     module.add_class::<triton::ModelRequest>()?;
     module.add_class::<sampler::PySampler>()?;
+    module.add_function(wrap_pyfunction!(sampler::sampling_threshold, module)?)?;
     module.add_class::<settings::PySettings>()?;
     module.add_class::<value::Json>()?;
     module.add_class::<status::HealthReason>()?;

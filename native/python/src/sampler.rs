@@ -7,7 +7,19 @@ use queue::layout::SampledOut;
 use queue::system::now_monotonic_nano;
 use request::callers::Caller;
 use request::callers::Parent;
+use request::ratio::R_END;
+use request::ratio::Way;
 use request::sampler::Sampler;
+use request::trace_state::encode_threshold;
+
+/// The rejection threshold T of a ratio (0, or 2^-56 to 1), its `th` (None: nothing is kept, which no `th` can say), and
+/// how many traces one that is kept stands for.
+#[pyfunction]
+pub fn sampling_threshold(ratio: f64, precision: u8) -> (u64, Option<String>, f64) {
+    let threshold = Way::Consistent { precision }.threshold(ratio);
+    let t = threshold.t();
+    (t, (t < R_END).then(|| encode_threshold(t)), threshold.adjusted_count())
+}
 
 /// Decides which requests are recorded.
 ///

@@ -1,6 +1,6 @@
 //! Text that is safe on a terminal: a client's text can't move the cursor, set the title or turn the line around.
 //!
-//! `inference_logging/cli/terminal.py` has the same rules for what the commands write; a test compares the two.
+//! `inference_logging/read/terminal.py` has the same rules for what the commands write; a test compares the two.
 
 use std::fmt::Write as _;
 

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from inference_logging.record import sampling
 from inference_logging.record.config.fields import (
     Networks,
     Parameters,
@@ -60,7 +59,7 @@ class SamplingParameters(Parameters):
         "Significant hex digits of the rejection threshold made from sample_ratio: 4 is the recommendation of "
         "OpenTelemetry, 14 is exact.",
         unit="hex digits",
-        limits=(1, sampling.MAX_PRECISION),
+        limits=(1, 14),
         advanced=True,
     )
     sample_routes: RouteRatios = parameter(

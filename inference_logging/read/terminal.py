@@ -6,12 +6,9 @@ Records hold text of strangers (paths, ids, model names). Every command writes r
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
-
-if TYPE_CHECKING:
-    from inference_logging.read.pages.content import Table
 
 # C0, DEL, C1; line and paragraph separators; marks, embeddings, overrides and isolates that reorder text (as in
 # "Trojan Source"), invisible characters, tags, and half of a surrogate pair, which no encoding can write.
@@ -56,20 +53,6 @@ def _cut(value: Any, levels: int) -> Any:
     if isinstance(value, dict):
         return {name: _cut(inner, levels - 1) for name, inner in value.items()}
     return [_cut(inner, levels - 1) for inner in value]
-
-
-def table_text(table: Table) -> str:
-    """Return a table in columns: the first to the left, figures to the right."""
-    rows = [tuple(safe(cell) for cell in row) for row in [table.heads, *table.rows]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
-    rule = "  ".join("─" * width for width in widths)
-    return "\n".join([table.title, lines[0].rstrip(), rule, *lines[1:], *([table.note] if table.note else [])])
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 from functools import lru_cache
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def timestamp(unix_s: float) -> str:
@@ -19,3 +22,18 @@ def unix_s(stamp: str) -> float:
 @lru_cache(maxsize=64)
 def _minute(stamp: str) -> float:
     return datetime.strptime(stamp, "%Y-%m-%dT%H:%M").replace(tzinfo=timezone.utc).timestamp()
+
+
+def unix_nano(timestamp: str) -> int:
+    """Return Unix nanoseconds of a record's ``timestamp``, which has nine decimals; 0 if it is none.
+
+    Also 0 before 1970 and after 2262, which OTLP has no number for.
+    """
+    whole, _, rest = timestamp.partition(".")
+    try:
+        begun = datetime.strptime(whole, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+        nano = int(rest.rstrip("Z").ljust(9, "0")[:9] or 0)
+    except ValueError:
+        return 0
+    since_epoch = round((begun - _EPOCH).total_seconds()) * 1_000_000_000 + nano
+    return since_epoch if 0 <= since_epoch < 2**63 else 0

@@ -1,24 +1,17 @@
-"""Consistent probability sampling by trace id: pure functions, so that any process reaches the same decision.
+"""The rules of sampling in Python, by which the native sampler is judged.
 
-The rule is OpenTelemetry's (specification/trace/tracestate-probability-sampling.md): with R, the low 56 bits of the
-trace id, and the rejection threshold T = (1 - ratio) * 2**56, a trace is kept if and only if R >= T. A lower ratio
-keeps a subset of what a higher one keeps, in every service that follows the rule, whatever its language.
-
-Internal: users import nothing from here.
+OpenTelemetry's (specification/trace/tracestate-probability-sampling.md): with R, the low 56 bits of the trace id, and
+the rejection threshold T = (1 - ratio) * 2**56, a trace is kept if and only if R >= T.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
 
+from inference_logging import Config
 from inference_logging._native import Sampler
-from inference_logging.errors import OpenError
 from inference_logging.record.settings import settings
-
-if TYPE_CHECKING:
-    from inference_logging.record.config import Config
 
 NEVER = 1 << 56
 """The threshold that no R reaches: nothing is kept. It has no ``th`` encoding."""
@@ -36,6 +29,11 @@ _R_MASK = NEVER - 1
 _BITS_PER_DIGIT = 4
 _SIGN = 1 << 63
 _TH = re.compile(r"[0-9a-f]{1,14}", re.ASCII)
+
+
+def sampler(config: Config) -> Sampler:
+    """Return the native sampler of a configuration."""
+    return Sampler(settings(config))
 
 
 def threshold(ratio: float, precision: int = 4) -> int:
@@ -69,6 +67,21 @@ def encode_th(t: int) -> str:
     if not 0 <= t < NEVER:
         raise ValueError(f"t={t!r}: must be from 0 to 2**56 - 1")
     return f"{t:014x}".rstrip("0") or "0"
+
+
+def adjusted_count(t: int) -> float:
+    """Return how many traces one kept trace stands for: 2**56 / (2**56 - T); 0.0 for ``NEVER``, where none is kept.
+
+    Raises ``ValueError`` unless ``t`` is 0 … 2**56.
+    """
+    if not ALWAYS <= t <= NEVER:
+        raise ValueError(f"t={t!r}: must be from 0 to 2**56")
+    return NEVER / (NEVER - t) if t < NEVER else 0.0
+
+
+def _leading_zero_digits(fraction: float) -> int:
+    """Count the hex digits 0 between the point and the first other digit of ``fraction`` (below 1)."""
+    return -math.frexp(fraction)[1] // _BITS_PER_DIGIT
 
 
 def decode_th(th: str) -> int:
@@ -110,27 +123,6 @@ def is_kept_legacy_java(trace_id: str | int, ratio: float) -> bool:
     return min(low, 2 * _SIGN - low) < min(int(ratio * _SIGN), _SIGN - 1)
 
 
-def adjusted_count(t: int) -> float:
-    """Return how many traces one kept trace stands for: 2**56 / (2**56 - T); 0.0 for ``NEVER``, where none is kept.
-
-    Raises ``ValueError`` unless ``t`` is 0 … 2**56.
-    """
-    if not ALWAYS <= t <= NEVER:
-        raise ValueError(f"t={t!r}: must be from 0 to 2**56")
-    return NEVER / (NEVER - t) if t < NEVER else 0.0
-
-
-def sampler(config: Config) -> Sampler:
-    """Return the native sampler of a configuration, which the middleware asks at each request.
-
-    Raises ``OpenError`` for a ``capture_hash_key_file`` that can't be read.
-    """
-    try:
-        return Sampler(settings(config))
-    except OSError as error:
-        raise OpenError(str(error)) from error
-
-
 def _low_bits(trace_id: str | int) -> int:
     return int(trace_id[-16:], 16) if isinstance(trace_id, str) else trace_id & (2 * _SIGN - 1)
 
@@ -139,8 +131,3 @@ def _possible(ratio: float) -> float:
     if not 0 <= ratio <= 1:
         raise ValueError(f"ratio={ratio!r}: must be from 0 to 1")
     return ratio
-
-
-def _leading_zero_digits(fraction: float) -> int:
-    """Count the hex digits 0 between the point and the first other digit of ``fraction`` (below 1)."""
-    return -math.frexp(fraction)[1] // _BITS_PER_DIGIT
