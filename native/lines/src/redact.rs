@@ -28,9 +28,10 @@ use crate::series::observe::InferenceRequest;
 use memchr::memmem;
 
 use edits::Edits;
-use gate::{Gate, Sight};
+use gate::Gate;
 use paths::Paths;
 use patterns::Patterns;
+use sight::Sight;
 use spelled::Spelled;
 use walk::Walk;
 
@@ -39,6 +40,7 @@ mod finders;
 mod gate;
 mod paths;
 mod patterns;
+mod sight;
 mod spelled;
 mod view;
 mod walk;

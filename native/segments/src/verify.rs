@@ -128,7 +128,7 @@ fn totals(verdicts: &[Verdict]) -> Value {
     for verdict in verdicts {
         verdict.counts.iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
         for (reason, levels) in verdict.json["dropped"].as_object().into_iter().flatten() {
-            *dropped.entry(reason.clone()).or_default() += account::sum_of(levels);
+            *dropped.entry(reason.clone()).or_default() += reported::sum_of(levels);
         }
     }
     let mut totals = json!(sums);

@@ -10,7 +10,7 @@ use regex_syntax::hir::Look;
 
 use super::Refused;
 use super::finders::{self, Hits};
-use super::gate::Sight;
+use super::sight::Sight;
 
 /// Names of the built-in patterns.
 pub const BUILT_IN: [&str; 5] = ["email", "phone", "card", "key", "bearer"];

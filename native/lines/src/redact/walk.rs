@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::json::lex::{is_string, string_end};
 
-use super::gate::Sight;
+use super::sight::Sight;
 use super::paths::{Found, State};
 use super::view::View;
 use super::{Edits, FIELD, Rules};

@@ -11,7 +11,7 @@
 //!
 //! A name without a place counts as `_OTHER`. A place is never taken away: the meaning of a counter does not change.
 
-use super::observe::InferenceRequest;
+use super::observe::{InferenceRequest, OTHER_NAME};
 use crate::json::text::unescape;
 use request::outcome::Outcome;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -27,7 +27,6 @@ const RETURNS: u32 = 16;
 
 /// Index for names without a place, in each table of names.
 pub const OTHER: u8 = 1;
-pub const OTHER_NAME: &str = "_OTHER";
 /// Names of operations by index; 0 is not used, so that a key is never 0.
 pub const OPERATIONS: [&str; 6] = ["", OTHER_NAME, "chat", "text_completion", "embeddings", "generate_content"];
 

@@ -5,12 +5,14 @@
 //! nothing more. For the others the values are read again.
 
 use super::histogram::{ENGINE_KINDS, KINDS, TOKEN_TYPES};
-use super::labels::OTHER_NAME;
 use crate::extract::ExtractedFacts;
 use crate::rate::per_token;
 use queue::record::{BodyKind, Trace, Value, Values};
 use request::added::TENANT;
 use request::fields::CHUNKS_S;
+
+/// What stands for a name that is not known.
+pub const OTHER_NAME: &str = "_OTHER";
 
 /// More tokens than any request has: a larger number is not a count, and would spoil the sum for good.
 const MAX_TOKENS: u64 = u32::MAX as u64;

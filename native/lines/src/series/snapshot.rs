@@ -2,7 +2,8 @@
 
 use super::engines::{self, EngineState};
 use super::histogram::{EXEMPLAR_BUCKETS, WORDS};
-use super::labels::{MAX_SERIES, OPERATIONS, OTHER_NAME, OUTCOMES, text};
+use super::labels::{MAX_SERIES, OPERATIONS, OUTCOMES, text};
+use super::observe::OTHER_NAME;
 use super::routes::{self, RouteCounts};
 use super::tenants::{self, TenantCounts};
 use super::{ExemplarWords, FILE_NAME, HEAD_BYTES, MAGIC, Numbers, Page, VERSION};

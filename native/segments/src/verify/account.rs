@@ -4,7 +4,7 @@
 use super::intervals::{Doubled, Gap, Interval, Stretch, explain, walk};
 use super::listing::Listed;
 use super::report::{Problem, path_of};
-use super::reported::ReportedLosses;
+use super::reported::{ReportedLosses, sum_of};
 use super::scan::Run;
 use crate::segment::{SegmentName, Utc};
 use queue::event::COMMAND;
@@ -348,14 +348,6 @@ impl<'a> Account<'a> {
 
 fn stretch(at: usize, run: &Run) -> Stretch<(usize, &Run)> {
     Stretch { interval: Interval { first: run.first, last: run.last }, of: (at, run) }
-}
-
-/// The sum of all numbers in a nested object.
-pub fn sum_of(counts: &Value) -> u64 {
-    match counts {
-        Value::Object(members) => members.values().map(sum_of).sum(),
-        other => other.as_u64().unwrap_or(0),
-    }
 }
 
 /// The numbers that are missing between two segments, in words.

@@ -83,7 +83,7 @@ pub fn take_footer(all: &mut HashMap<u64, (u32, ReportedLosses)>, processes: &[V
         if accepted >= reported.last_known_accepted {
             reported.last_known_accepted = accepted;
             reported.last_reasons = process["dropped"].clone();
-            reported.at_deadline = super::account::sum_of(&process["dropped"]["shutdown_deadline"]);
+            reported.at_deadline = sum_of(&process["dropped"]["shutdown_deadline"]);
         }
     }
 }
@@ -128,5 +128,13 @@ fn take_spans(
     for span in spans.as_array().into_iter().flatten().filter_map(read_span) {
         let reported = &mut all.entry(span.boot_id).or_insert_with(|| (span.pid, ReportedLosses::default())).1;
         list(reported).push(Interval { first: span.first, last: span.last });
+    }
+}
+
+/// The sum of all numbers in a nested object.
+pub fn sum_of(counts: &Value) -> u64 {
+    match counts {
+        Value::Object(members) => members.values().map(sum_of).sum(),
+        other => other.as_u64().unwrap_or(0),
     }
 }
