@@ -16,6 +16,7 @@ import pytest
 import inference_logging
 from inference_logging.prove.bench import run as bench
 from inference_logging.prove.bench.cell import Order, _measure_load, _quantile
+from inference_logging.prove.bench.child import child
 from inference_logging.prove.bench.loops import Schedule, Timings, closed, paced, space
 from inference_logging.prove.bench.peers import NAMES, Opened, peer
 from inference_logging.prove.bench.record import (
@@ -279,7 +280,7 @@ def test_ratios_to_ours_are_made_within_each_round(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_child_that_ends_without_an_answer_is_a_problem(tmp_path: Path) -> None:
-    found = bench.child("inference_logging.prove.bench.cell", "no JSON", tmp_path / "answer.json", 60)
+    found = child("inference_logging.prove.bench.cell", "no JSON", tmp_path / "answer.json", 60)
     assert found["problem"].startswith("the process ended with 1: json.decoder.JSONDecodeError")
 
 

@@ -39,7 +39,7 @@ tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else 
 HERE = ("json", "python", "toml", "yaml")
 OUTPUT = "shows what is printed, and nobody types it"
 ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
-    ("CONTRIBUTING.md", "text"): (1, "a drawing"),
+    ("CONTRIBUTING.md", "text"): (2, "drawings"),
     ("README.md", "mermaid"): (1, "a drawing"),
     ("docs/c-reference.md", "c"): (None, "tests/test_docs_native.py"),
     ("docs/cpp-reference.md", "cpp"): (None, "tests/test_docs_native.py"),

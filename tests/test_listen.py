@@ -120,6 +120,7 @@ def test_a_server_that_goes_on_while_its_queue_directory_is_deleted_loses_nothin
             remove_directory(config.resolved_queue_directory)
             while logger.service.listener_stats()["queue_renewals"] == renewals:
                 accepted += log.warning("n", n=accepted)
+                time.sleep(0.001)
             assert all(log.warning("n", n=accepted + n) for n in range(100))
             accepted += 100
             sidecar.wait_for("leader queues=1")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-import inference_logging
+import inference_logging.read
 import inference_logging.read.view
 from inference_logging.cli.main import INTERRUPTED, USAGE
 from tests.command_line import run
@@ -161,7 +161,8 @@ def test_a_missing_extra_is_named(missing: str, directory: Path, monkeypatch: py
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return of(name, *arguments, **more)
 
-    monkeypatch.setattr(inference_logging, "view", sys.modules["inference_logging.read.view"])  # put back at the end
+    # It is put back at the end.
+    monkeypatch.setattr(inference_logging.read, "view", sys.modules["inference_logging.read.view"])
     for name in [name for name in sys.modules if name.startswith("inference_logging.read.view")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)

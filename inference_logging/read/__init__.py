@@ -1,1 +1,4 @@
-"""What reads segments: lists, figures, exports, pages, and the view."""
+"""What reads segments: lists, figures, exports, pages, and the view.
+
+Internal, with all modules of this folder: users import nothing from here.
+"""

@@ -1,7 +1,4 @@
-"""Files that are made of records: for their owner alone, as segments are, whatever the umask says.
-
-Internal: users import nothing from here.
-"""
+"""Files that are made of records: for their owner alone, as segments are, whatever the umask says."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 A call with one message and keywords is a C function from end to end. The further arguments of the standard library
 (%-arguments, ``exc_info``, ``stack_info``, ``extra``, ``stacklevel``) go to ``arrange``, which turns them into such a
 call.
-
-Internal: users import its names from ``inference_logging``.
 """
 
 from __future__ import annotations

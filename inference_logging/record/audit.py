@@ -3,8 +3,6 @@
 It is the same machinery a second time, a queue, a listener and its sink, with a sink that returns ``Ok`` only after an
 fsync. One commit serves every record that has gathered during the last one, and one wake-up of an event loop serves
 every record of a commit.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

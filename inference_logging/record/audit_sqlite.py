@@ -1,7 +1,4 @@
-"""Audit records in an SQLite database: WAL mode, an fsync with every commit, each record once.
-
-Internal: users import nothing from here.
-"""
+"""Audit records in an SQLite database: WAL mode, an fsync with every commit, each record once."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The request under way, for every record that is made while it is handled.
-
-Internal: users import its names from ``inference_logging``.
-
-To set a context variable costs a request more than its record does in a server whose own work displaces the
-interpreter's code for it from the processor's caches. So middlewares do it from the moment on at which something in the
-process could ask: `reader` is called for every logger, and when ``current_request`` is imported.
-"""
+"""The request under way, for every record that is made while it is handled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``current_request``. An import of it asks for the request under way.
-
-Internal: users import its names from ``inference_logging``.
-"""
+"""``current_request``. An import of it asks for the request under way."""
 
 from __future__ import annotations
 

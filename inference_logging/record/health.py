@@ -2,8 +2,6 @@
 
 The rule is native (``native/listen/src/status/health.rs``), so that a process without Python gives the same answers.
 Here is what a `Watch` takes from the configuration.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

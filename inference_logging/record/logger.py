@@ -3,8 +3,6 @@
 A ``Logger`` is the queue and (unless another process listens) the listener thread of this process. It is opened
 explicitly, by the middleware, or by the first application record. A forked child gets a queue of its own at its first
 record.
-
-Internal: users import its names from ``inference_logging``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The replacements of queue, listener and audit lane if ``enabled`` is off: all of them do nothing.
-
-Internal: users import nothing from here.
-"""
+"""The replacements of queue, listener and audit lane if ``enabled`` is off: all of them do nothing."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 One listener writes the records of all processes of a queue directory. So that it writes each as its own process is
 configured, the directory belongs to one such configuration: its text is there as ``configuration.yaml``, in the form of
 a configuration file, and its fingerprint in the default name of the directory and in the headers of segments.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

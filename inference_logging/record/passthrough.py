@@ -2,8 +2,6 @@
 
 An application that imports and mounts what it will use on its servers starts and answers as without it. One line on
 stderr says that no records are kept. Every call that would return whether a record was accepted returns false.
-
-Internal: users import its names from ``inference_logging``.
 """
 
 from __future__ import annotations

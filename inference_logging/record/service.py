@@ -1,7 +1,4 @@
-"""The native service of a lane: its queue, and its listener if this process has one.
-
-Internal: users import nothing from here.
-"""
+"""The native service of a lane: its queue, and its listener if this process has one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A configuration as the native core reads it: one JSON object of all parameters.
-
-Internal: users import nothing from here.
-"""
+"""A configuration as the native core reads it: one JSON object of all parameters."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 It is made when the middleware or a model instance opens, once for each open logger. A field whose value is not known is
 left out. Of an engine's arguments only those in a list are taken: a list of what is secret would miss the next one.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ of an exception can hold a prompt or a secret; the listener redacts it like all 
 
 The usual ``traceback`` module is not used: it looks at the file of every frame on disk, walks every linked exception
 whole, and has no limit in bytes.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ The first record of a process often comes at import, before the application has 
 replaced in them. Opening a logger by the environment alone would write it somewhere else, unredacted. So it waits for
 the first logger that is opened, as long as there is a chance that one is: until the end of the process, or until a
 record comes after ``PATIENCE_S`` while no module is being imported.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

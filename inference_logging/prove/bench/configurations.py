@@ -3,8 +3,6 @@
 Both files are read by themselves, without the environment, as a review sees them. Where a file says that records go
 somewhere else than to a directory of this machine, or names a directory, a scratch directory takes its place; what the
 measurement cannot show is replaced and named.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

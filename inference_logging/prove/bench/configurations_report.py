@@ -1,7 +1,4 @@
-"""The comparison of two configurations as Markdown, for the review of the change.
-
-Internal: users import nothing from here.
-"""
+"""The comparison of two configurations as Markdown, for the review of the change."""
 
 from __future__ import annotations
 

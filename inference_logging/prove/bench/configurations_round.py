@@ -4,8 +4,6 @@ One process serves the same bare ASGI application without logging, with the midd
 under the new one, and under the old one once more (the control). They take turns in random order within blocks, and
 the CPU clock of the thread that serves is read between them. Each has a queue directory and a listener thread of its
 own; after each batch of blocks all of them write what waits, so that nothing is dropped.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

@@ -2,6 +2,4 @@
 
 ``schedule`` reads an export, ``synthetic`` makes prompts where it has lengths only, ``player`` keeps the times,
 ``client`` sends one request, ``comparison`` puts both runs beside each other, and ``report`` writes what was found.
-
-Internal, with all modules of this folder: users import nothing of it.
 """

@@ -1,7 +1,4 @@
-"""The columns of records as tables have them, in `query` and in Parquet files: name and DuckDB's type.
-
-Internal: users import nothing from here.
-"""
+"""The columns of records as tables have them, in `query` and in Parquet files: name and DuckDB's type."""
 
 from __future__ import annotations
 

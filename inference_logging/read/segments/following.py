@@ -1,7 +1,4 @@
-"""Follow the segments of a directory while they grow, through rotation, compression and removal.
-
-Internal: users import its names from ``inference_logging.read.segments``.
-"""
+"""Follow the segments of a directory while they grow, through rotation, compression and removal."""
 
 from __future__ import annotations
 

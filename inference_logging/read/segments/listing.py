@@ -1,7 +1,4 @@
-"""The segments of a directory that is looked at again and again.
-
-Internal: users import nothing from here.
-"""
+"""The segments of a directory that is looked at again and again."""
 
 from __future__ import annotations
 

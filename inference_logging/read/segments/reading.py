@@ -2,8 +2,6 @@
 
 The format is described in ``native/segments/src/segment.rs``. Plain segments and those that were compressed
 (``.jsonl.zst``) are read alike, also while one turns into the other.
-
-Internal: users import its names from ``inference_logging.read.segments``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A log that cannot be opened, though nothing is configured wrongly: the server serves, says so, and tries again.
 
 Either nobody said where it is to be, or its queue has no room: that of processes that died may wait for a listener.
-
-Internal: users import nothing from here.
 """
 
 from __future__ import annotations

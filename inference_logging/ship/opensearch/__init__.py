@@ -1,6 +1,4 @@
 """Indexes of OpenSearch or Elasticsearch as a destination.
 
 `template` has their mapping, `documents` makes a record's document, `destination` sends them.
-
-Internal, with all modules of this folder: users import nothing from here.
 """

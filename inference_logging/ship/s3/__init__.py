@@ -2,6 +2,4 @@
 
 `place` reads ``s3://bucket/prefix`` and names keys, `store` speaks S3, `staging` turns a segment into an object and
 `table` into Parquet, `shipper` delivers, `checking` proves what is in the bucket, and `cache` brings objects back.
-
-Internal, with all modules of this folder: users import nothing from here.
 """

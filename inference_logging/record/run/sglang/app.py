@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from sglang.srt.entrypoints.http_server import app
 
-from inference_logging.record.integrations.sglang.plugin import add_to
+from inference_logging.record.run.sglang.plugin import add_to
 
 add_to(app)

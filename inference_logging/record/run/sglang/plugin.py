@@ -48,7 +48,7 @@ def add_to(app: Any) -> None:
 def _before_serving(*_arguments: object, **_options: object) -> None:
     add_to(importlib.import_module(SERVER).app)
     if os.environ.get(APP_PATH, f"{SERVER}:app") == f"{SERVER}:app":
-        os.environ[APP_PATH] = "inference_logging.record.integrations.sglang.app:app"
+        os.environ[APP_PATH] = "inference_logging.record.run.sglang.app:app"
 
 
 def _report(text: str) -> None:
