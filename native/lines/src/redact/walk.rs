@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use crate::json::lex::{is_string, string_end};
 
-use super::sight::Sight;
 use super::paths::{Found, State};
+use super::sight::Sight;
 use super::view::View;
 use super::{Edits, FIELD, Rules};
 

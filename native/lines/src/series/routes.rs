@@ -9,8 +9,8 @@
 //! * Failed requests may take half of the series. Without room a request counts under [`OTHER_ROUTE`] and `_OTHER`.
 
 use super::labels::{Admission, NAME_BYTES, OTHER, Table, text};
-use super::observe::OTHER_NAME;
 use super::observe::Answer;
+use super::observe::OTHER_NAME;
 use super::{Numbers, is_value};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
