@@ -41,8 +41,6 @@ OUTPUT = "shows what is printed, and nobody types it"
 ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("CONTRIBUTING.md", "text"): (2, "drawings"),
     ("README.md", "mermaid"): (1, "a drawing"),
-    ("docs/c-reference.md", "c"): (None, "tests/test_docs_native.py"),
-    ("docs/cpp-reference.md", "cpp"): (None, "tests/test_docs_native.py"),
     ("docs/c.md", "c"): (1, "tests/test_c.py"),
     ("docs/c.md", "cpp"): (4, "tests/test_cpp.py, tests/test_onnx_pipeline.py, tests/test_tensorrt_logger.py"),
     ("docs/clickhouse.md", "sql"): (2, "tests/shipping/test_clickhouse.py"),
@@ -52,7 +50,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("docs/object-storage.md", "text"): (1, "test_keys_of_objects_have_this_form"),
     ("docs/opensearch.md", "text"): (1, "a header, as HTTP has it"),
     ("docs/records.md", "text"): (1, OUTPUT),
-    ("docs/rust-reference.md", "rust"): (None, "tests/test_docs_native.py"),
     ("docs/rust.md", "rust"): (2, "native/rust/src/lib.rs"),
     ("docs/syslog.md", "text"): (4, "tests/shipping/test_syslog_forms.py"),
     ("docs/triton.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),

@@ -23,10 +23,7 @@ import bench_view_fixture
 
 WRITTEN = tuple(
     f"docs/{name}.md"
-    for name in (
-        *("c-reference", "cpp-reference", "rust-reference"),
-        *("commands", "fleet-simulation", "metrics", "parameters", "request"),
-    )
+    for name in ("commands", "fleet-simulation", "metrics", "parameters", "request")
 )
 """Pages that are written from the code, or from a kept result."""
 INTERVAL = ("inference_logging/read/stats/interval.py", "_LEVEL: Final = 0.95")
