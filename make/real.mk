@@ -56,7 +56,7 @@ $(PYTHON) tests/tools/install.py $(1)
 endef
 
 # vLLM's tests are one process that waits for its server, and need none of the tools that are compiled first.
-test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, Kubernetes, Kafka, collectors, databases
+test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, Helm, Kafka, collectors, databases
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
@@ -121,7 +121,7 @@ test-fleet: build clickhouse ### Ship to a real object storage, ClickHouse's eng
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
 		$(PYTHON) -m pytest tests/shipping/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 
-tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (fifteen minutes the first time)
+tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (five minutes the first time)
 	@$(call install_tools,--all)
 
 triton: $(TRITON_PACKAGE) ### Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel
