@@ -40,6 +40,8 @@ __all__ = [
     "leader_of",
     "leave_waiting_records_to_parent",
     "platform",
+    "prepare_records",
+    "put_record",
     "queue_directories_meant",
     "queues_of",
     "received",
@@ -409,6 +411,10 @@ def add_logger_methods(
     handler: logging.Handler,
     attributes: frozenset[str],
     context: Callable[[], RequestIds | None],
+) -> None: ...
+def put_record(handler: logging.Handler, record: logging.LogRecord, /) -> bool: ...
+def prepare_records(
+    kind: type[logging.LogRecord], names: Sequence[str], own: frozenset[str], context: Callable[[], object]
 ) -> None: ...
 def handled(function: Callable[[_Record], object], record: _Record, /) -> None: ...
 def forget_handled_records() -> None: ...

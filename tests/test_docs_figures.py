@@ -21,10 +21,7 @@ sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare 
 import bench_view
 import bench_view_fixture
 
-WRITTEN = tuple(
-    f"docs/{name}.md"
-    for name in ("commands", "fleet-simulation", "metrics", "parameters", "request")
-)
+WRITTEN = tuple(f"docs/{name}.md" for name in ("commands", "fleet-simulation", "metrics", "parameters", "request"))
 """Pages that are written from the code, or from a kept result."""
 INTERVAL = ("inference_logging/read/stats/interval.py", "_LEVEL: Final = 0.95")
 RESERVED = ("docs/parameters.md", "| `overflow_info_ratio` | float | `0.8` |")

@@ -8,12 +8,15 @@ import sys
 import threading
 from typing import Any, Final
 
-from inference_logging._native import handled
+from inference_logging._native import handled, prepare_records, put_record
+from inference_logging.record.context import reader
 from inference_logging.record.integrations.records import RECORDS
 from inference_logging.record.logger import open_tracebacks
 
-STANDARD_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_ATTRIBUTES: Final = tuple(vars(logging.makeLogRecord({})))
+STANDARD_ATTRIBUTES: Final = frozenset(_ATTRIBUTES) | {"message", "asctime", "taskName"}
 """The names of a record's own attributes, which none of ``extra`` may have."""
+prepare_records(logging.LogRecord, _ATTRIBUTES, STANDARD_ATTRIBUTES, reader())
 
 
 class _UnderWay(threading.local):
@@ -49,7 +52,8 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Put ``record`` into the queue; never raises."""
-        handled(self._emit, record)
+        if not put_record(self, record):
+            handled(self._emit, record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging.Handler
         """Report on stderr where a record was made that cannot be formatted, but not its text: it can be a secret."""

@@ -90,6 +90,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<segment_index::PySegmentIndex>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
+    module.add("put_record", bind(&stdlib::PUT_RECORD, module.as_any())?)?;
     module.add("finish", bind(&functions::FINISH, module.as_any())?)?;
     module.add_function(wrap_pyfunction!(commands::run_listener, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::configuration_fingerprint, module)?)?;
@@ -104,6 +105,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(emit::switch_off, module)?)?;
     module.add_function(wrap_pyfunction!(stdlib::add_logger_methods, module)?)?;
     module.add_function(wrap_pyfunction!(stdlib::forget_handled_records, module)?)?;
+    module.add_function(wrap_pyfunction!(stdlib::prepare_records, module)?)?;
     module.add_function(wrap_pyfunction!(terminal::terminal_line, module)?)?;
     module.add_function(wrap_pyfunction!(terminal::terminal_has_colours, module)?)?;
     module.add_function(wrap_pyfunction!(request_fields, module)?)?;

@@ -9,11 +9,13 @@ mod attributes;
 mod chain;
 mod extra;
 mod format;
+mod handler;
 mod handling;
 mod library;
 mod place;
 mod record;
 
+pub use handler::{PUT_RECORD, prepare_records};
 pub use handling::{HANDLED, forget_handled_records};
 pub use place::find;
 

@@ -117,6 +117,13 @@ impl Attributes {
         unsafe { item(self.0, name) }
     }
 
+    /// Whether `accept` is true for each name and value; nothing changes them meanwhile.
+    #[inline(always)]
+    pub unsafe fn each(self, accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { each(self.0, accept) }
+    }
+
     #[inline(always)]
     pub unsafe fn size(self) -> isize {
         // SAFETY: the caller's promise.
@@ -177,4 +184,20 @@ pub unsafe fn item(dictionary: *mut ffi::PyObject, key: *mut ffi::PyObject) -> O
     // SAFETY: the caller passes live objects and holds the GIL; the key is a `str` or an `int`, so that no error is possible.
     let value = unsafe { ffi::PyDict_GetItemWithError(dictionary, key) };
     (!value.is_null()).then_some(value)
+}
+
+/// Whether `accept` is true for each name and value of a dictionary, which must not change meanwhile.
+#[inline(always)]
+pub unsafe fn each(
+    dictionary: *mut ffi::PyObject,
+    mut accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool,
+) -> bool {
+    let (mut position, mut name, mut value) = (0, null_mut(), null_mut());
+    // SAFETY: the caller's promise.
+    while unsafe { ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value) } != 0 {
+        if !accept(name, value) {
+            return false;
+        }
+    }
+    true
 }

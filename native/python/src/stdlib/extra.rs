@@ -1,7 +1,7 @@
 //! The attributes that a call adds by `extra`.
 
 use super::Call;
-use super::attributes::int;
+use super::attributes::{each, int};
 use super::library::Library;
 use crate::keywords::{self, MOST_NAMES, SharedKeys};
 use crate::value;
@@ -97,22 +97,6 @@ unsafe fn is_name(library: &Library, name: *mut ffi::PyObject) -> bool {
             && value::utf8(name).is_some_and(|text| !text.starts_with("code."))
             && ffi::PySet_Contains(library.record_attributes.as_ptr(), name) == 0
     }
-}
-
-/// Whether `accept` is true for each name and value of a dictionary, which must not change meanwhile.
-#[inline(always)]
-unsafe fn each(
-    dictionary: *mut ffi::PyObject,
-    mut accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool,
-) -> bool {
-    let (mut position, mut name, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the caller's promise.
-    while unsafe { ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value) } != 0 {
-        if !accept(name, value) {
-            return false;
-        }
-    }
-    true
 }
 
 pub fn copy<'py>(py: Python<'py>, dictionary: *mut ffi::PyObject) -> Option<Bound<'py, PyAny>> {

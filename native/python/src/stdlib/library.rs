@@ -54,7 +54,7 @@ unsafe impl Send for Address {}
 unsafe impl Sync for Address {}
 
 impl Address {
-    fn of(class: &Bound<'_, PyType>) -> Self {
+    pub fn of(class: &Bound<'_, PyType>) -> Self {
         Self(class.clone().into_ptr().cast())
     }
 
@@ -80,21 +80,21 @@ impl HandlerClass {
 }
 
 /// An entry of a dictionary, with the value that it had at first.
-struct Entry {
+pub struct Entry {
     dictionary: Py<PyDict>,
     key: Key,
     value: Py<PyAny>,
 }
 
 impl Entry {
-    fn of(dictionary: &Bound<'_, PyDict>, name: &str) -> PyResult<Self> {
+    pub fn of(dictionary: &Bound<'_, PyDict>, name: &str) -> PyResult<Self> {
         let key = Key::new(dictionary.py(), name);
         let value = dictionary.as_any().get_item(name)?.unbind();
         Ok(Self { dictionary: dictionary.clone().unbind(), key, value })
     }
 
     #[inline(always)]
-    fn is_unchanged(&self, py: Python<'_>) -> bool {
+    pub fn is_unchanged(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held; a live dictionary.
         unsafe { self.key.item(py, self.dictionary.as_ptr()) == Some(self.value.as_ptr()) }
     }
@@ -258,7 +258,7 @@ impl Library {
 }
 
 /// The dictionary of a class, which Python code sees through a proxy only.
-fn dictionary<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyDict>> {
+pub fn dictionary<'py>(class: &Bound<'py, PyType>) -> PyResult<Bound<'py, PyDict>> {
     let gc = class.py().import("gc")?;
     let behind = gc.getattr("get_referents")?.call1((class.getattr("__dict__")?,))?.cast_into::<PyList>()?;
     let missing = || PyRuntimeError::new_err(format!("{class}: this interpreter does not show the class's dictionary"));

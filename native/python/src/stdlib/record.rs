@@ -8,16 +8,15 @@ use super::handling;
 use super::library::Library;
 use super::place::{self, Encoded};
 use super::{Call, Ended};
-use crate::attributes::Ids;
 use crate::emit;
 use crate::foreign::ACTIVE_SPAN;
 use crate::keywords::MOST_NAMES;
-use crate::request_ids::trace_of_record;
+use crate::request_ids::{PyRequestIds, trace_of_record};
 use crate::value;
 use listen::service::Service;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use queue::record::Scratch;
+use queue::record::{Scratch, Trace};
 use request::budget::{self, CallSite};
 
 /// What is known of a record before any other code may run.
@@ -74,8 +73,73 @@ pub unsafe fn put(
     }
 }
 
+/// Where a record goes, and which logger makes it.
+pub struct Head {
+    pub service: &'static Service,
+    pub severity: u8,
+    /// A live `str`.
+    pub name: *mut ffi::PyObject,
+}
+
+/// The trace of a record, and the request under way.
+pub type Context<'a> = (Option<&'a (Trace, Option<u64>)>, Option<&'a Bound<'a, PyRequestIds>>);
+
+impl Head {
+    /// Puts a record into the queue; `push` appends its attributes, `count` of them.
+    ///
+    /// # Safety
+    /// The GIL is held, no exception is set, and nothing here or in `push` runs Python code.
+    #[inline(always)]
+    pub unsafe fn put(
+        &self,
+        py: Python<'_>,
+        (trace, context): Context<'_>,
+        message: &Message<'_, '_>,
+        count: u32,
+        push: impl FnOnce(&mut Scratch),
+    ) -> Ended {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let site = || {
+                let origin = budget::origin(value::utf8(self.name).unwrap_or(""), self.severity);
+                Some(CallSite::text(origin, message.as_str().as_bytes()))
+            };
+            let Some(weight) = emit::weight(self.service, self.severity, trace, site) else {
+                return Ended::Done;
+            };
+            let mut scratch = Scratch::new();
+            match trace {
+                Some((trace, _)) => scratch.push_trace(trace),
+                None => scratch.push_absent(),
+            }
+            value::push_text(&mut scratch, self.name);
+            match message {
+                Message::Text(text) => scratch.push_str(text),
+                Message::Object(text) => value::push_text(&mut scratch, text.as_ptr()),
+            }
+            match context {
+                Some(ids) => ids.get().with(py, |ids| ids.push_request_id(&mut scratch)),
+                None => scratch.push_absent(),
+            }
+            if count == 0 {
+                scratch.push_absent();
+            } else {
+                scratch.push_map_begin(count);
+                push(&mut scratch);
+            }
+            emit::push_weight(&mut scratch, weight);
+            let accepted = emit::offer(py, self.service, queue::event::LOG, self.severity, &scratch);
+            if accepted.is_null() {
+                return Ended::Raised;
+            }
+            ffi::Py_DECREF(accepted);
+            Ended::Done
+        }
+    }
+}
+
 /// The text of a record.
-enum Message<'a, 'py> {
+pub enum Message<'a, 'py> {
     Text(&'a str),
     /// A `str`.
     Object(Bound<'py, PyAny>),
@@ -128,51 +192,19 @@ impl Prepared<'_, '_> {
                 Ok(message) => message?,
                 Err(ended) => return Some(ended),
             };
-            let site = || {
-                let origin = budget::origin(value::utf8(self.name.as_ptr()).unwrap_or(""), self.severity);
-                Some(CallSite::text(origin, message.as_str().as_bytes()))
-            };
-            let Some(weight) = emit::weight(self.service, self.severity, trace.as_ref(), site) else {
-                return Some(Ended::Done);
-            };
-            let mut scratch = Scratch::new();
-            self.push(py, &mut scratch, (trace.as_ref().map(|(trace, _)| trace), context.as_ref()), &message);
-            emit::push_weight(&mut scratch, weight);
-            let accepted = emit::offer(py, self.service, queue::event::LOG, self.severity, &scratch);
-            if accepted.is_null() {
-                return Some(Ended::Raised);
-            }
-            ffi::Py_DECREF(accepted);
-            Some(Ended::Done)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn push(&self, py: Python<'_>, scratch: &mut Scratch, (trace, context): Ids<'_>, message: &Message<'_, '_>) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match trace {
-                Some(trace) => scratch.push_trace(trace),
-                None => scratch.push_absent(),
-            }
-            value::push_text(scratch, self.name.as_ptr());
-            match message {
-                Message::Text(text) => scratch.push_str(text),
-                Message::Object(text) => value::push_text(scratch, text.as_ptr()),
-            }
-            match context {
-                Some(ids) => ids.get().with(py, |ids| ids.push_request_id(scratch)),
-                None => scratch.push_absent(),
-            }
             let given = self.extra.dictionary;
             let extras = if given.is_null() { 0 } else { ffi::PyDict_Size(given) as u32 };
-            scratch.push_map_begin(extras + u32::from(self.level_name.is_some()) + place::FIELDS);
-            self.extra.push(py, scratch);
-            if let Some(name) = &self.level_name {
-                scratch.push_map_key("levelname");
-                value::push_text(scratch, name.as_ptr());
-            }
-            scratch.push_values(&self.place);
+            let head = Head { service: self.service, severity: self.severity, name: self.name.as_ptr() };
+            let count = extras + u32::from(self.level_name.is_some()) + place::FIELDS;
+            let ended = head.put(py, (trace.as_ref(), context.as_ref()), &message, count, |scratch| {
+                self.extra.push(py, scratch);
+                if let Some(name) = &self.level_name {
+                    scratch.push_map_key("levelname");
+                    value::push_text(scratch, name.as_ptr());
+                }
+                scratch.push_values(&self.place);
+            });
+            Some(ended)
         }
     }
 
@@ -263,21 +295,31 @@ unsafe fn level_name<'py>(
         if ffi::Py_TYPE(name) != &raw mut ffi::PyUnicode_Type {
             return None;
         }
-        let own = match number {
-            10 => "DEBUG",
-            20 => "INFO",
-            30 => "WARNING",
-            40 => "ERROR",
-            50 => "CRITICAL",
-            _ => return Some(Some(Bound::from_borrowed_ptr(py, name))),
-        };
-        Some(if value::utf8(name) == Some(own) { None } else { Some(Bound::from_borrowed_ptr(py, name)) })
+        Some(if is_own_level(number, name) { None } else { Some(Bound::from_borrowed_ptr(py, name)) })
     }
+}
+
+/// Whether a level has the name that the standard library gives it.
+///
+/// # Safety
+/// `name` is a live `str`.
+#[inline(always)]
+pub unsafe fn is_own_level(number: i64, name: *mut ffi::PyObject) -> bool {
+    let own = match number {
+        10 => "DEBUG",
+        20 => "INFO",
+        30 => "WARNING",
+        40 => "ERROR",
+        50 => "CRITICAL",
+        _ => return false,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { value::utf8(name) == Some(own) }
 }
 
 /// The severity of a level, as `inference_logging.record.application.severity_of` has it.
 #[inline(always)]
-fn severity_of(level: i64) -> u8 {
+pub fn severity_of(level: i64) -> u8 {
     match level {
         50.. => 21,
         40.. => 17,
