@@ -74,6 +74,15 @@ def test_a_server_whose_queue_has_no_room_serves_and_records_once_there_is_some(
         assert len(read_records(place["directory"], "request")) == 1
 
 
+def test_one_that_somebody_configured_serves_where_the_parameter_says_so(blocked: Path) -> None:
+    with TestClient(application(directory=blocked, open_failure="serve")) as client:
+        assert (client.get("/").json(), client.get(HEALTH).json()["status"]) == ("served", "degraded")
+        blocked.unlink()
+        wait_until(lambda: client.get(HEALTH).status_code == 200, "the log")
+    with pytest.raises(OpenError), TestClient(application(directory="/proc/none", open_failure="serve", audit="on")):
+        pass
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -105,7 +105,7 @@ and nowhere else; what it only suggests gives way to the values.
 {{- $config := deepCopy .Values.config }}
 {{- $_ := set $config "directory" "/var/log/inference-logging/segments" }}
 {{- $_ := set $config "queue_directory" "/run/inference-logging/queues" }}
-{{- $suggested := dict "quota_bytes" (include "inference-logging.quotaBytes" . | int64) }}
+{{- $suggested := dict "quota_bytes" (include "inference-logging.quotaBytes" . | int64) "open_failure" "serve" }}
 {{- range list "health_path" "liveness_path" }}
 {{- $_ := set $suggested . (include "inference-logging.default" (list $ .)) }}
 {{- end }}

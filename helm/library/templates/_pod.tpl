@@ -20,6 +20,7 @@ chart: {{ include "inference-logging-library.env" .Values.inferenceLogging }}.
 {{- define "inference-logging-library.env" -}}
 {{ include "inference-logging-library.shared" . }}
 - { name: INFERENCE_LOGGING_LISTENER, value: external }
+- { name: INFERENCE_LOGGING_OPEN_FAILURE, value: serve }
 {{- end }}
 
 {{/* The listener, as an init container that is restarted always: it starts before the server, and ends after it. */}}

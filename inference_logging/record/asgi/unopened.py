@@ -1,6 +1,7 @@
 """A log that cannot be opened, though nothing is configured wrongly: the server serves, says so, and tries again.
 
-Either nobody said where it is to be, or its queue has no room: that of processes that died may wait for a listener.
+Either nobody said where it is to be, or ``open_failure`` says so, or its queue has no room: dead processes' queues may
+wait for a listener.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ _LONGEST_PAUSE_S: Final = 32.0
 
 
 def may_serve(config: Config, error: OpenError) -> bool:
-    """Return whether a server may start without its log: no room, or a place by default; and no audit lane."""
-    is_default = str(error).partition("=")[0] in _PLACES and not _PLACES & config.model_fields_set
-    return config.audit == "off" and (is_default or _NO_ROOM in str(error))
+    """Return whether a server may start without its log: by default places, a full queue or ``open_failure``."""
+    is_place = str(error).partition("=")[0] in _PLACES
+    may_fail = config.open_failure == "serve" or not _PLACES & config.model_fields_set
+    return config.audit == "off" and (is_place and may_fail or _NO_ROOM in str(error))
 
 
 class Unopened:

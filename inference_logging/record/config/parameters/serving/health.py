@@ -18,6 +18,13 @@ Route = Annotated[str | None, BeforeValidator(none_if_empty), matching(_ROUTE)]
 class HealthParameters(Parameters):
     """How the middleware reports the state of the logging, and the thresholds of that state."""
 
+    open_failure: Literal["refuse", "serve"] = parameter(
+        "refuse",
+        "What an ASGI server does when its log cannot be opened in a directory or queue_directory that was configured: "
+        "refuse: it does not start; serve: it serves without a log, says so on stderr and in health (degraded) and "
+        "metrics, and tries again. Where neither was configured, or the queue has no room, it serves in any case. "
+        "With audit it never does.",
+    )
     health_path: Route = parameter(
         "/health/logging",
         "Path at which the middleware answers for readiness: 200 while the logging is ok or pressured, 503 with "
