@@ -160,14 +160,10 @@ def test_the_configuration_table_shows_real_parameters_and_their_defaults(row: t
 def test_it_says_how_many_parameters_each_table_has() -> None:
     advanced = [parameter.advanced for parameter in Config.describe()]
     visible = len(advanced) - sum(advanced)
-    sentence = f"{len(advanced)} parameters in two tables: {visible}, and {sum(advanced)} that only experts"
+    sentence = f"{len(advanced)} parameters in two tables: {visible} for everyone, and {sum(advanced)} for experts"
     assert sentence in " ".join(CONFIGURATION.split())
-    table = CONFIGURATION.split("Those of the group `advanced` that are changed most:")[1]
     rows = {name for name, _ in ROWS}
-    inside = {name for name, _ in re.findall(ROW, table, flags=re.MULTILINE)}
-    assert {
-        parameter.name for parameter in Config.describe() if parameter.advanced and parameter.name in rows
-    } == inside
+    assert [parameter.name for parameter in Config.describe() if parameter.advanced and parameter.name in rows] == []
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
