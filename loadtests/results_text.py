@@ -3,7 +3,8 @@
 A row is a template. `{bench > emit > ours, batch-timed}` stands for the figure of the part `bench` whose section is
 `emit` and whose name begins so; `{turns > uvicorn, GET > control}` for the figure `control` of a row of the turns, and
 `{parsl > figures > ours ÷ off}` for one of a result without sections. Each is written with its unit and its interval or
-spread. A row of a part or section that was not measured is left out; a name that its section does not have is an error.
+spread; `{bench > uvicorn > /trivial: control > %}` writes a ratio in percent. A row of a part or section that was not
+measured is left out; a name that its section does not have is an error.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def cost(parts: Mapping[str, Part]) -> str:
     machines = sorted({f"{part.machine['cpu']}, {part.machine['cores']} cores" for part in parts.values()})
     where = f"Measured on {' and '.join(days)}: {' and '.join(machines)}."
     reached, missed, _ = _judged(parts)
-    goals = f"{len(reached)} of {len(reached) + len(missed)} goals are reached; docs/figures.md names the others."
-    return "\n".join([*table, "", where, goals])
+    met = f"{len(reached)} of our {len(reached) + len(missed)} performance targets"
+    return "\n".join([*table, "", where, f"We meet {met}; [these](docs/figures.md) we don't."])
 
 
 def comparison(parts: Mapping[str, Part]) -> str:
@@ -97,12 +98,12 @@ _PLACE: Final = re.compile(r"\{([^}]+)\}")
 
 
 def _figure(path: str, parts: Mapping[str, Part]) -> str:
-    name, section, figure = path.split(" > ")
+    name, section, figure, *unit = path.split(" > ")
     if name not in parts:
         raise NotMeasuredError(name)
     result = parts[name].result
     if "sections" in result:
-        return _of_section(path, result["sections"], section, figure)
+        return _of_section(path, result["sections"], section, figure, is_share=unit == ["%"])
     if "figures" in result:
         return interval_text(result["figures"][figure], "")
     rows = [row for row in result["rows"] if row["name"].startswith(section)]
@@ -114,7 +115,7 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
 _UNITS: Final = {"added_us": "µs"}
 
 
-def _of_section(path: str, sections: Any, section: str, figure: str) -> str:
+def _of_section(path: str, sections: Any, section: str, figure: str, *, is_share: bool = False) -> str:
     """Return a figure of a section: by its name, or of a list the only one whose title begins so."""
     if isinstance(sections, Mapping):
         chosen = [sections[section]] if section in sections else []
@@ -128,7 +129,10 @@ def _of_section(path: str, sections: Any, section: str, figure: str) -> str:
     ]
     if len(found) != 1:
         raise LookupError(f"{{{path}}}: {len(found)} figures of this name in {[one['name'] for one in figures]}")
-    return interval_text({**found[0], "value": found[0]["median"]}, found[0]["unit"])
+    one = {"value": found[0]["median"], "low": found[0]["low"], "high": found[0]["high"]}
+    if is_share:
+        return interval_text({name: 100 * value for name, value in one.items()}, "%")
+    return interval_text(one, found[0]["unit"])
 
 
 def interval_text(found: Mapping[str, float], unit: str) -> str:
