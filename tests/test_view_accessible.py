@@ -24,7 +24,7 @@ import view_records
 
 pytestmark = [pytest.mark.servers, needs_chromium]
 
-STATIC = [Path(inference_logging.__file__).parent / name / "static" for name in ("view", "pages")]
+STATIC = [Path(inference_logging.__file__).parent / "read" / name / "static" for name in ("view", "pages")]
 MOST_BYTES = 1_000_000
 VIOLATIONS = {"resultTypes": ["violations"]}
 PAGES = {
