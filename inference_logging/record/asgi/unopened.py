@@ -29,7 +29,7 @@ def may_serve(config: Config, error: OpenError) -> bool:
     """Return whether a server may start without its log: by default places, a full queue or ``open_failure``."""
     is_place = str(error).partition("=")[0] in _PLACES
     may_fail = config.open_failure == "serve" or not _PLACES & config.model_fields_set
-    return config.audit == "off" and (is_place and may_fail or _NO_ROOM in str(error))
+    return config.audit == "off" and ((is_place and may_fail) or _NO_ROOM in str(error))
 
 
 class Unopened:
