@@ -36,6 +36,7 @@ __all__ = [
     "finish",
     "forget_handled_records",
     "forget_inherited_records",
+    "handle_record",
     "handled",
     "leader_of",
     "leave_waiting_records_to_parent",
@@ -412,9 +413,14 @@ def add_logger_methods(
     attributes: frozenset[str],
     context: Callable[[], RequestIds | None],
 ) -> None: ...
+def handle_record(handler: logging.Handler, record: logging.LogRecord, /) -> bool: ...
 def put_record(handler: logging.Handler, record: logging.LogRecord, /) -> bool: ...
 def prepare_records(
-    kind: type[logging.LogRecord], names: Sequence[str], own: frozenset[str], context: Callable[[], object]
+    kind: type[logging.LogRecord],
+    names: Sequence[str],
+    own: frozenset[str],
+    context: Callable[[], object],
+    handler: logging.Handler,
 ) -> None: ...
 def handled(function: Callable[[_Record], object], record: _Record, /) -> None: ...
 def forget_handled_records() -> None: ...

@@ -127,3 +127,26 @@ def test_a_record_of_another_class_or_with_another_text_is_left_to_python(
     assert put_record(Handler(), record) is False
     Handler().emit(record)
     assert [line["message"] for line in recorded.records("log")] == ["another"]
+
+
+def test_a_handler_with_a_filter_or_a_method_of_its_own_is_asked(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made() -> logging.LogRecord:
+        return logging.makeLogRecord({"name": "app", "msg": "hello", "levelno": 20, "levelname": "INFO"})
+
+    plain, filtering, seen = Handler(), Handler(), list[str]()
+
+    class Filtering(Handler):
+        def filter(self, record: logging.LogRecord) -> Any:
+            seen.append("class")
+            return False
+
+    filtering.addFilter(lambda record: seen.append("filter") is not None)
+    plain.handle(made())
+    for handler in (filtering, Filtering()):
+        assert not handler.handle(made())
+    monkeypatch.setattr(Handler, "emit", lambda self, record: seen.append("emit"))
+    plain.handle(made())
+    assert seen == ["filter", "class", "emit"]
+    assert len(recorded.records("log")) == 1

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any, Final
 
-from inference_logging._native import handled, prepare_records, put_record
+from inference_logging._native import handle_record, handled, prepare_records, put_record
 from inference_logging.record.context import reader
 from inference_logging.record.integrations.records import RECORDS
 from inference_logging.record.logger import open_tracebacks
@@ -16,7 +16,6 @@ from inference_logging.record.logger import open_tracebacks
 _ATTRIBUTES: Final = tuple(vars(logging.makeLogRecord({})))
 STANDARD_ATTRIBUTES: Final = frozenset(_ATTRIBUTES) | {"message", "asctime", "taskName"}
 """The names of a record's own attributes, which none of ``extra`` may have."""
-prepare_records(logging.LogRecord, _ATTRIBUTES, STANDARD_ATTRIBUTES, reader())
 
 
 class _UnderWay(threading.local):
@@ -44,6 +43,8 @@ class Handler(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> Any:
         """Filter and emit ``record`` without a lock, which the base class takes in any case from Python 3.13 on."""
+        if handle_record(self, record):
+            return record
         found: Any = self.filter(record)
         if found:
             # From Python 3.12 on a filter may give another record.
@@ -87,3 +88,6 @@ class Handler(logging.Handler):
             place=(record.pathname, record.lineno, record.funcName) if record.lineno else None,
             exception=record.exc_info,
         )
+
+
+prepare_records(logging.LogRecord, _ATTRIBUTES, STANDARD_ATTRIBUTES, reader(), Handler())

@@ -90,6 +90,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<segment_index::PySegmentIndex>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
+    module.add("handle_record", bind(&stdlib::HANDLE_RECORD, module.as_any())?)?;
     module.add("put_record", bind(&stdlib::PUT_RECORD, module.as_any())?)?;
     module.add("finish", bind(&functions::FINISH, module.as_any())?)?;
     module.add_function(wrap_pyfunction!(commands::run_listener, module)?)?;

@@ -15,7 +15,7 @@ mod library;
 mod place;
 mod record;
 
-pub use handler::{PUT_RECORD, prepare_records};
+pub use handler::{HANDLE_RECORD, PUT_RECORD, prepare_records};
 pub use handling::{HANDLED, forget_handled_records};
 pub use place::find;
 

@@ -3,11 +3,11 @@
 //! What would run other code (an exception's text, the text of an object) is left to the handler's Python code.
 
 use super::Ended;
-use super::attributes::{Attributes, int};
+use super::attributes::{Attributes, Key, int};
 use super::extra::is_plain;
 use super::format::Text;
 use super::handling;
-use super::library::{Address, Entry, dictionary};
+use super::library::{Additions, Address, Entry, HandlerClass, dictionary};
 use super::record::{Head, Message, is_own_level, severity_of};
 use crate::emit;
 use crate::foreign::ACTIVE_SPAN;
@@ -21,12 +21,19 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 use queue::record::Scratch;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 pub static PUT_RECORD: FunctionDef = FunctionDef::fast(
     c"put_record",
     put_record,
     c"Put a handler's record into the queue; return whether that is done.",
+);
+
+pub static HANDLE_RECORD: FunctionDef = FunctionDef::fast(
+    c"handle_record",
+    handle_record,
+    c"As put_record, for a handler of our own class without filters or changes; any other one is left to Python.",
 );
 
 const MOST_EXTRAS: usize = 32;
@@ -57,25 +64,61 @@ struct Records {
     /// The names that no `extra` may have.
     own: Py<PyAny>,
     context: Held,
+    handler: HandlerClass,
+    filters: Key,
+    /// The methods between a handler's `handle` and the queue.
+    methods: [Entry; 4],
+    additions: [Additions; 2],
+}
+
+impl Records {
+    /// Whether nothing but this file decides about a handler's records.
+    #[inline(always)]
+    unsafe fn is_plain(&self, py: Python<'_>, handler: *mut ffi::PyObject) -> Option<bool> {
+        // SAFETY: the caller's promise; nothing here runs Python code.
+        unsafe {
+            if !self.handler.address.is_of(handler) {
+                return None;
+            }
+            let attributes = Attributes::of(handler)?;
+            let is_plain = attributes.size() == self.handler.attributes
+                && ffi::PyList_Size(attributes.list(py, &self.filters)?) == 0
+                && self.methods.iter().all(|method| method.is_unchanged(py))
+                && self.additions.iter().all(|class| class.are_harmless(py));
+            Some(is_plain)
+        }
+    }
 }
 
 /// Prepares `put_record`: `kind` is the class of records, `names` are the attributes of an ordinary record in their order, `own` all that a record can
-/// have of its own, and `context` reads the request under way.
+/// have of its own, `context` reads the request under way, and `handler` is an ordinary handler.
 #[pyfunction]
 pub fn prepare_records(
     kind: &Bound<'_, PyType>,
     names: Vec<Bound<'_, PyString>>,
     own: &Bound<'_, PyAny>,
     context: &Bound<'_, PyAny>,
+    handler: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let py = kind.py();
     let position = |name: &Bound<'_, PyString>| READ.iter().position(|read| name.to_string_lossy() == *read);
+    let class = |name: &str| -> PyResult<Bound<'_, PyType>> { Ok(py.import("logging")?.getattr(name)?.cast_into()?) };
+    let methods = dictionary(&handler.get_type())?;
     let records = Records {
         class: Address::of(kind),
         get_message: Entry::of(&dictionary(kind)?, "getMessage")?,
         names: names.iter().map(|name| (name.clone().unbind(), position(name))).collect(),
         own: own.clone().unbind(),
         context: Held::new(context.clone().unbind()),
+        handler: HandlerClass::of(handler)?,
+        filters: Key::new(py, "filters"),
+        methods: [
+            Entry::of(&methods, "emit")?,
+            Entry::of(&methods, "_emit")?,
+            Entry::of(&methods, "_put")?,
+            Entry::of(&dictionary(&class("Filterer")?)?, "filter")?,
+        ],
+        additions: [Additions::of(&handler.get_type(), &["filter"])?, Additions::of(&class("Handler")?, &["filter"])?],
     };
     RECORDS.get_or_init(py, || records);
     Ok(())
@@ -99,6 +142,23 @@ unsafe extern "C" fn put_record(
             Some(Ended::Raised) => null_mut(),
             ended => python_bool(ended.is_some()),
         }
+    }
+}
+
+/// # Safety
+/// Called by the interpreter only: `arguments` holds `count` live objects.
+unsafe extern "C" fn handle_record(
+    this: *mut ffi::PyObject,
+    arguments: *mut *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut ffi::PyObject {
+    // SAFETY: the interpreter's promise, and it holds the GIL; the number is checked.
+    unsafe {
+        let py = Python::assume_attached();
+        if count == 2 && RECORDS.get(py).and_then(|records| records.is_plain(py, *arguments)) != Some(true) {
+            return python_bool(false);
+        }
+        put_record(this, arguments, count)
     }
 }
 
@@ -153,25 +213,30 @@ unsafe fn put_idle(py: Python<'_>, records: &Records, record: *mut ffi::PyObject
 }
 
 /// What a record says; borrowed from its dictionary.
-struct Content {
+struct Content<'a> {
     read: [*mut ffi::PyObject; READ.len()],
-    extra: [(*mut ffi::PyObject, *mut ffi::PyObject); MOST_EXTRAS],
+    extra: [MaybeUninit<(&'a str, *mut ffi::PyObject)>; MOST_EXTRAS],
+    /// How many of these are there.
     extras: usize,
 }
 
-impl Content {
+impl Content<'_> {
     /// Reads a record; None: it has another form, or something whose text takes other code.
     #[inline(always)]
     unsafe fn of(records: &Records, attributes: Attributes) -> Option<Self> {
         let mut content =
-            Self { read: [null_mut(); READ.len()], extra: [(null_mut(), null_mut()); MOST_EXTRAS], extras: 0 };
-        let mut place = 0;
+            Self { read: [null_mut(); READ.len()], extra: [const { MaybeUninit::uninit() }; MOST_EXTRAS], extras: 0 };
+        let (mut place, mut in_order) = (0, 0);
         // SAFETY: the caller's promise.
         let is_whole = unsafe {
             attributes.each(|name, value| {
-                let known = records.names.get(place).filter(|(known, _)| known.as_ptr() == name);
+                let mut known = records.names.get(place).filter(|(known, _)| known.as_ptr() == name);
                 place += 1;
-                let known = known.or_else(|| records.names.iter().find(|(known, _)| known.as_ptr() == name));
+                if known.is_some() {
+                    in_order += 1;
+                } else if in_order < records.names.len() {
+                    known = records.names.iter().find(|(known, _)| known.as_ptr() == name);
+                }
                 match known {
                     Some((_, Some(at))) => content.read[*at] = value,
                     Some((_, None)) => (),
@@ -197,19 +262,19 @@ impl Content {
     unsafe fn add(&mut self, records: &Records, name: *mut ffi::PyObject, value: *mut ffi::PyObject) -> bool {
         // SAFETY: the caller's promise.
         unsafe {
-            let is_name = ffi::Py_TYPE(name) == &raw mut ffi::PyUnicode_Type
-                && value::utf8(name).is_some_and(|text| !text.starts_with("code."));
-            if !is_name || !is_plain(value) || self.extras == MOST_EXTRAS {
+            if ffi::Py_TYPE(name) != &raw mut ffi::PyUnicode_Type || !is_plain(value) {
                 return false;
             }
+            let Some(text) = value::utf8(name).filter(|text| !text.starts_with("code.")) else { return false };
             match ffi::PySet_Contains(records.own.as_ptr(), name) {
                 0 => {
-                    self.extra[self.extras] = (name, value);
+                    let Some(place) = self.extra.get_mut(self.extras) else { return false };
+                    place.write((text, value));
                     self.extras += 1;
                     true
                 }
                 // An attribute of its own that an ordinary record does not have yet, as `message`.
-                found => found == 1 && value::utf8(name).is_some_and(|text| !READ.contains(&text)),
+                found => found == 1 && !READ.contains(&text),
             }
         }
     }
@@ -248,11 +313,12 @@ impl Content {
 
     #[inline(always)]
     unsafe fn push_extras(&self, py: Python<'_>, scratch: &mut Scratch) {
-        for (name, value) in &self.extra[..self.extras] {
-            // SAFETY: the caller's promise.
+        for extra in &self.extra[..self.extras] {
+            // SAFETY: the caller's promise, and `add` has written these.
             unsafe {
-                scratch.push_map_key(value::utf8(*name).unwrap_or("?"));
-                value::push(py, scratch, *value);
+                let (name, value) = extra.assume_init();
+                scratch.push_map_key(name);
+                value::push(py, scratch, value);
             }
         }
     }

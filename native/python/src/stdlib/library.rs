@@ -74,7 +74,7 @@ pub struct HandlerClass {
 }
 
 impl HandlerClass {
-    fn of(handler: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn of(handler: &Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(Self { address: Address::of(&handler.get_type()), attributes: number_of_attributes(handler)? })
     }
 }
@@ -101,20 +101,20 @@ impl Entry {
 }
 
 /// The dictionary of a class that had none of certain names when it had this size.
-struct Additions {
+pub struct Additions {
     dictionary: Py<PyDict>,
     names: Vec<Py<PyString>>,
     size: GilCell<isize>,
 }
 
 impl Additions {
-    fn of(class: &Bound<'_, PyType>, names: &[&str]) -> PyResult<Self> {
+    pub fn of(class: &Bound<'_, PyType>, names: &[&str]) -> PyResult<Self> {
         let names = names.iter().map(|name| PyString::intern(class.py(), name).unbind()).collect();
         Ok(Self { dictionary: dictionary(class)?.unbind(), names, size: GilCell::new(-1) })
     }
 
     #[inline(always)]
-    fn are_harmless(&self, py: Python<'_>) -> bool {
+    pub fn are_harmless(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held; a live dictionary.
         let size = unsafe { ffi::PyDict_Size(self.dictionary.as_ptr()) };
         self.size.with(py, |known| *known == size) || self.look(py, size)
