@@ -48,6 +48,7 @@ __all__ = [
     "received",
     "request_fields",
     "run_listener",
+    "sampling_threshold",
     "switch_off",
     "terminal_has_colours",
     "terminal_line",
