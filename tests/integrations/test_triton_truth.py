@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Asked:
 
     @property
     def name(self) -> str:
-        return f"truth {self.protocol} {self.words} {self.ending}"
+        return re.sub(r"\W", "-", f"truth {self.protocol} {self.words} {self.pause_ms} {self.ending}")
 
     def by_grpc(self, server: TritonServer) -> list[tuple[float, str]]:
         """Ask over gRPC; return seconds since then beside each word."""
