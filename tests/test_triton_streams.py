@@ -90,7 +90,7 @@ def test_a_stream_that_ends_with_an_error_has_its_code(serve: Serve) -> None:
     model, recorded = serve(execute, decoupled=True)
     model.execute([request()])
     record = recorded.request()
-    assert (record["outcome"], record["error.type"], record["chunks"]) == ("error", "INVALID_ARG", 2)
+    assert (record["outcome"], record["error.type"], record["chunks"]) == ("error", "INVALID_ARG", 1)
 
 
 @pytest.mark.parametrize("takes_sender", [True, False])

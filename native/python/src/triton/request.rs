@@ -76,10 +76,7 @@ impl ModelRequest {
     /// Take note of a response that a response sender is about to send.
     fn sending(&self, response: &Bound<'_, PyAny>, flags: u64) -> PyResult<()> {
         let (py, now) = (response.py(), now_monotonic_nano());
-        let is_chunk = !response.is_none();
-        if is_chunk {
-            self.look(&mut Calls::new(py), response, true)?;
-        }
+        let is_chunk = !response.is_none() && self.look(&mut Calls::new(py), response, true)?;
         let Requests { producer, settings, .. } = &self.shared().requests;
         self.state.with(py, |state| {
             state.observer.stream();
@@ -252,8 +249,9 @@ impl ModelRequest {
         Ok(())
     }
 
-    /// Reads a response: its error, and the outputs if they are wanted and no earlier response had any.
-    fn look<'py>(&self, calls: &mut Calls<'py>, response: &Bound<'py, PyAny>, is_wanted: bool) -> PyResult<()> {
+    /// Reads a response: its error, and the outputs if they are wanted and no earlier response had any. Returns whether it
+    /// answers, which an error does not.
+    fn look<'py>(&self, calls: &mut Calls<'py>, response: &Bound<'py, PyAny>, is_wanted: bool) -> PyResult<bool> {
         let (py, methods) = (response.py(), &self.shared().methods);
         if calls.call(&methods.has_error, response)?.is_truthy()? {
             let code = response.call_method0(intern!(py, "error"))?.call_method0(intern!(py, "code"))?;
@@ -264,7 +262,9 @@ impl ModelRequest {
                 }
                 state.rare().error = Some(error);
             });
-        } else if let Some(tensors) = &self.shared().tensors
+            return Ok(false);
+        }
+        if let Some(tensors) = &self.shared().tensors
             && is_wanted
             && self.state.with(py, |state| state.outputs.is_none())
         {
@@ -272,7 +272,7 @@ impl ModelRequest {
             let outputs = tensors.outputs(calls, &outputs)?;
             self.state.with(py, |state| state.outputs = Some(outputs));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads the inputs that were put off, if the record needs them; in any case gives Triton's request up.
