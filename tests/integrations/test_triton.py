@@ -101,7 +101,7 @@ def test_forwarded_headers_say_whose_request_it_was(triton: TritonServer) -> Non
 
 
 def test_each_instance_says_at_its_start_what_it_runs(triton: TritonServer) -> None:
-    records = triton.records("server.started")
+    records = triton.wait_for(INSTANCES, "server.started")
     assert len(records) == INSTANCES
     echo = [record for record in records if record["model.name"] == "echo"]
     assert len(echo) == 2
