@@ -9,6 +9,7 @@ from typing import Final
 import yaml
 
 from tests.images import DOCKERFILE, ROOT, Storage, furnished
+from tests.tools.tools import tool
 from tests.tools.workshop import TOOLS
 
 PAUSE: Final = "localhost/pause:1"
@@ -23,6 +24,13 @@ RUN python -m venv /venv && /venv/bin/pip install --quiet --find-links /wheels i
 COPY app.py /app/
 WORKDIR /app
 ENV PATH=/venv/bin:$PATH
+"""
+
+COLLECTOR: Final = """
+FROM scratch
+COPY otelcol-contrib /
+USER 10001
+ENTRYPOINT ["/otelcol-contrib"]
 """
 
 
@@ -41,10 +49,24 @@ def archives(directory: Path) -> list[Path]:
     shutil.copy(ROOT / "examples" / "fastapi" / "app.py", context)
     chat = f"{REGISTRY}chat:1.0"
     storage.buildah(*built, f"--tag={chat}", context)
+    names = [PAUSE, listener, tools, chat]
+    if (TOOLS / "otelcol.stamp").exists():
+        names.append(_collector(storage, context))
     container = storage.buildah("from", "--pull-never", base)
     storage.buildah("config", '--entrypoint=["sleep", "infinity"]', container)
     storage.buildah("commit", "--rm", container, PAUSE)
-    return [_archive(storage, directory, name) for name in (PAUSE, listener, tools, chat)]
+    return [_archive(storage, directory, name) for name in names]
+
+
+def _collector(storage: Storage, context: Path) -> str:
+    """Build that of the shipper that the quick start has, under its name in the chart."""
+    values = yaml.safe_load((ROOT / "helm" / "values.yaml").read_text(encoding="utf-8"))
+    image = values["shipper"]["images"]["otel-collector"]
+    name = f"docker.io/{image['repository']}:{image['tag']}"
+    shutil.copy(tool("otelcol"), context / "otelcol-contrib")
+    (context / "Dockerfile").write_text(COLLECTOR, encoding="utf-8")
+    storage.buildah("build", "--layers", f"--tag={name}", context)
+    return name
 
 
 def _archive(storage: Storage, directory: Path, name: str) -> Path:

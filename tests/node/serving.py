@@ -79,7 +79,8 @@ class Destination(Collector):
 
 def _client_ids(export: ExportLogsServiceRequest) -> Iterator[str]:
     scopes = (scope for of_resource in export.resource_logs for scope in of_resource.scope_logs)
-    for record in (record for scope in scopes for record in scope.log_records if record.event_name == "request"):
+    # The event's name is the body of a record without a message.
+    for record in (record for scope in scopes for record in scope.log_records if record.body.string_value == "request"):
         yield from (one.value.string_value for one in record.attributes if one.key == "client_request_id")
 
 

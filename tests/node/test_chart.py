@@ -17,6 +17,7 @@ from tests.cluster.control_plane import Object
 from tests.cluster.release import namespace
 from tests.node.node import NAME, Node
 from tests.node.serving import Chat, Requests, watch
+from tests.tools.tools import tool
 
 pytestmark = [pytest.mark.node, pytest.mark.kills]
 
@@ -26,8 +27,11 @@ LISTENER_PORT, SHIPPER_PORT = 9466, 9467
 IMAGE = "registry.example.com/chat:1.0"
 
 
-def test_the_quick_start_is_ready_and_every_request_is_on_record_once(install: Install) -> None:
-    chat = install("quick-start")
+@pytest.mark.parametrize("shipper", ["otel-collector", "inference-logging"])
+def test_the_quick_start_is_ready_and_every_request_is_on_record_once(install: Install, shipper: str) -> None:
+    if shipper == "otel-collector":
+        tool("otelcol")
+    chat = install(f"quick-start-{shipper}", shipper={"type": shipper})
     with Requests(chat.url) as sent:
         sent.wait_for(2000)
     answered = chat.is_on_record(sent)
