@@ -69,6 +69,11 @@ class Destination(Collector):
         """By the client's id."""
         super().__init__(address)
 
+    def forget(self) -> None:
+        """Accept what comes from here on; what came before was refused."""
+        self._read = len(self.requests)
+        self.answers.clear()
+
     def look(self) -> set[str]:
         """Return the ids of all requests whose records have arrived."""
         for _, _, content in self.requests[self._read :]:
@@ -158,9 +163,10 @@ class Chat(Release):
         label = f"pod-security.kubernetes.io/enforce={standard}"
         self.cluster.kubectl("label", "--overwrite", "namespace", self.namespace, label)
 
-    def delete_pod(self) -> None:
+    def delete_pod(self, *, wait: bool = True) -> None:
         """Delete a pod, and wait until it is gone."""
-        self.cluster.kubectl("delete", "pod", self.pods()[0]["metadata"]["name"], f"--namespace={self.namespace}")
+        name = self.pods()[0]["metadata"]["name"]
+        self.cluster.kubectl("delete", "pod", name, f"--namespace={self.namespace}", f"--wait={str(wait).lower()}")
 
     def remove(self) -> None:
         """Remove the namespace with all that is in it; the pods get no time to end."""

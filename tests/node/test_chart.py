@@ -16,7 +16,7 @@ import pytest
 from tests.cluster.control_plane import Object
 from tests.cluster.release import namespace
 from tests.node.node import NAME, Node
-from tests.node.serving import Chat, Requests, watch
+from tests.node.serving import Chat, Destination, Requests, watch
 from tests.tools.tools import tool
 
 pytestmark = [pytest.mark.node, pytest.mark.kills]
@@ -97,6 +97,34 @@ def test_a_listener_that_hangs_is_replaced(install: Install) -> None:
         sent.wait_for(100)
     chat.is_on_record(sent)
     assert set(chat.restarts().values()) == {0}
+
+
+def test_a_pod_that_ends_with_a_hung_listener_leaves_its_shipper_time(install: Install) -> None:
+    chat = install("ends-hung", replicaCount=1)
+    with Requests(chat.url) as sent:
+        sent.wait_for(200)
+    hung = chat.child()
+    assert hung is not None
+    chat.is_on_record(sent)
+    os.kill(hung, signal.SIGSTOP)
+    with Requests(chat.url) as late:
+        late.wait_for(200)
+    chat.delete_pod()
+    chat.is_on_record(late)
+
+
+def test_a_destination_that_is_away_as_a_pod_ends_gets_what_time_is_left(
+    install: Install, destination: Destination
+) -> None:
+    destination.answers = [(503, b"", {})] * 1000
+    chat = install("away", replicaCount=1)
+    with Requests(chat.url) as sent:
+        sent.wait_for(200)
+    chat.delete_pod(wait=False)
+    asked = len(destination.requests)
+    watch(lambda: len(destination.requests) >= asked + 3, "three requests more of the shipper")
+    destination.forget()
+    chat.is_on_record(sent)
 
 
 def test_a_shipper_without_its_secret_takes_no_server_out_of_its_service(install: Install, node: Node) -> None:
