@@ -69,14 +69,9 @@ class Destination(Collector):
         """By the client's id."""
         super().__init__(address)
 
-    def forget(self) -> None:
-        """Accept what comes from here on; what came before was refused."""
-        self._read = len(self.requests)
-        self.answers.clear()
-
     def look(self) -> set[str]:
-        """Return the ids of all requests whose records have arrived."""
-        for _, _, content in self.requests[self._read :]:
+        """Return the ids of all requests whose records were accepted."""
+        for content in self.accepted[self._read :]:
             self._read += 1
             self.arrived.update(_client_ids(ExportLogsServiceRequest.FromString(content)))
         return set(self.arrived)

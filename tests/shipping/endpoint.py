@@ -25,6 +25,8 @@ class Collector:
         self.answers: list[tuple[int, bytes, dict[str, str]]] = []
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         """Path, headers and content."""
+        self.accepted: list[bytes] = []
+        """The contents of those that are answered with 200."""
         self.refuses: Callable[[bytes], bool] = lambda _: False
         collector = self
 
@@ -37,6 +39,8 @@ class Collector:
                 status, body, headers = collector.answers.pop(0) if collector.answers else (200, b"", {})
                 if collector.refuses(content):
                     status = 413
+                if status == 200:
+                    collector.accepted.append(content)
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
