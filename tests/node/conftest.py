@@ -17,17 +17,15 @@ from tests.node.serving import Chat, Destination
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node() -> Iterator[Node]:
     """Build the images, and start a node that has them."""
     missing = [name for name in (*NEEDED, "buildah", "mmdebstrap") if shutil.which(name) is None]
     missing += [str(place) for place in (PLUGINS, CGROUPS / "memory") if not place.exists()]
     if os.geteuid() != 0 or missing or not wheels():
         pytest.skip(f"needs root, a wheel of `make wheel`, and {', '.join(missing) or 'no more'}")
-    images = tmp_path_factory.mktemp("images")
-    started = Node(ROOT / "build" / "node", archives(images))
+    started = Node(ROOT / "build" / "node", archives())
     try:
         started.start()
-        shutil.rmtree(images)
         yield started
     finally:
         started.stop()

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from tests.images import DOCKERFILE, ROOT, Storage, furnished
+from tests.images import DOCKERFILE, ROOT, Storage, furnished, wheels
 from tests.tools.tools import tool
-from tests.tools.workshop import TOOLS
+from tests.tools.workshop import TOOLS, replacing
 
 PAUSE: Final = "localhost/pause:1"
 """What holds the namespaces of a pod."""
 REGISTRY: Final = "registry.example.com/"
 """What the pages say."""
+APP: Final = ROOT / "examples" / "fastapi" / "app.py"
+LOCK: Final = ROOT / "release" / "locks" / "runtime.txt"
 CHAT: Final = """
 ARG BASE
 FROM ${BASE}
@@ -34,42 +39,48 @@ ENTRYPOINT ["/otelcol-contrib"]
 """
 
 
-def archives(directory: Path) -> list[Path]:
-    """Build all images, what is unchanged from the last time on, and return an archive of each."""
-    storage = Storage(TOOLS / "images")
+def archives() -> list[Path]:
+    """Return the archives of all images; they are built if anything in them has changed since the last time."""
+    folder, made_of = TOOLS / "images", _fingerprint()
+    stamp = folder / "stamp"
+    if not (stamp.exists() and stamp.read_text(encoding="ascii") == made_of):
+        with replacing(folder) as new, tempfile.TemporaryDirectory() as place:
+            storage = Storage(Path(place) / "storage")
+            _build(storage, furnished(Path(place)), new)
+            storage.close()
+            (new / "stamp").write_text(made_of, encoding="ascii")
+    return sorted(folder.glob("*.tar"))
+
+
+def _fingerprint() -> str:
+    read = [*wheels(), DOCKERFILE, APP, LOCK, Path(__file__), *TOOLS.glob("otelcol.stamp")]
+    return hashlib.sha256(b"".join(map(Path.read_bytes, read))).hexdigest()
+
+
+def _build(storage: Storage, context: Path, archives: Path) -> None:
     base = storage.debian()
     version = yaml.safe_load((ROOT / "helm" / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
-    context = furnished(directory)
-    built = ("build", "--isolation=chroot", "--layers", "--pull-never", f"--build-arg=BASE={base}")
-    listener, tools = f"{REGISTRY}inferlog-listener:{version}", f"{REGISTRY}inferlog:{version}"
-    storage.buildah(*built, f"--file={DOCKERFILE}", "--target=listener", f"--tag={listener}", context)
-    storage.buildah(*built, f"--file={DOCKERFILE}", f"--tag={tools}", context)
+
+    def build(name: str, *options: str) -> None:
+        given = ("--isolation=chroot", "--pull-never", f"--build-arg=BASE={base}", *options, f"--tag={name}")
+        storage.buildah("build", *given, context)
+        storage.buildah("push", name, f"docker-archive:{archives / re.sub('[/:]', '-', name)}.tar:{name}")
+
+    build(f"{REGISTRY}inferlog-listener:{version}", f"--file={DOCKERFILE}", "--target=listener")
+    build(f"{REGISTRY}inferlog:{version}", f"--file={DOCKERFILE}")
     (context / ".dockerignore").unlink()
-    (context / "Dockerfile").write_text(CHAT, encoding="utf-8")
-    shutil.copy(ROOT / "examples" / "fastapi" / "app.py", context)
-    chat = f"{REGISTRY}chat:1.0"
-    storage.buildah(*built, f"--tag={chat}", context)
-    names = [PAUSE, listener, tools, chat]
+    shutil.copy(APP, context)
+    own = {f"{REGISTRY}chat:1.0": CHAT, PAUSE: 'ARG BASE\nFROM ${BASE}\nENTRYPOINT ["/bin/sleep", "infinity"]\n'}
     if (TOOLS / "otelcol.stamp").exists():
-        names.append(_collector(storage, context))
-    container = storage.buildah("from", "--pull-never", base)
-    storage.buildah("config", '--entrypoint=["sleep", "infinity"]', container)
-    storage.buildah("commit", "--rm", container, PAUSE)
-    return [_archive(storage, directory, name) for name in names]
+        shutil.copy(tool("otelcol"), context / "otelcol-contrib")
+        own[_collector()] = COLLECTOR
+    for name, text in own.items():
+        (context / "Dockerfile").write_text(text, encoding="utf-8")
+        build(name)
 
 
-def _collector(storage: Storage, context: Path) -> str:
-    """Build that of the shipper that the quick start has, under its name in the chart."""
+def _collector() -> str:
+    """Return the name of the quick start's shipper, as an engine completes it."""
     values = yaml.safe_load((ROOT / "helm" / "values.yaml").read_text(encoding="utf-8"))
     image = values["shipper"]["images"]["otel-collector"]
-    name = f"docker.io/{image['repository']}:{image['tag']}"
-    shutil.copy(tool("otelcol"), context / "otelcol-contrib")
-    (context / "Dockerfile").write_text(COLLECTOR, encoding="utf-8")
-    storage.buildah("build", "--layers", f"--tag={name}", context)
-    return name
-
-
-def _archive(storage: Storage, directory: Path, name: str) -> Path:
-    file = directory / f"{name.rpartition('/')[2].partition(':')[0]}.tar"
-    storage.buildah("push", name, f"docker-archive:{file}:{name}")
-    return file
+    return f"docker.io/{image['repository']}:{image['tag']}"

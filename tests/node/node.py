@@ -190,7 +190,7 @@ def remove(directory: Path) -> None:
 
 def _are_groups_removed() -> bool:
     with contextlib.suppress(OSError):  # a process that was killed is still there for a moment
-        for group in groups():
+        for group in CGROUPS.glob(f"*/{GROUP}"):
             for place, _, _ in os.walk(group, topdown=False):
                 Path(place).rmdir()
         return True
