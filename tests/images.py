@@ -118,7 +118,9 @@ class Storage:
 
     def debian(self) -> str:
         """Make a Debian with Python and no compiler, and name it as the Dockerfile's base, without the digest."""
-        name = re.findall(r"^ARG BASE=([^@]*)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)[0]
+        given_base = re.search(r"^ARG BASE=([^@]*)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+        assert given_base is not None
+        name = given_base[1]
         suite = name.rpartition("-")[2]
         tar = TOOLS / f"{suite}.tar"
         if not tar.exists():

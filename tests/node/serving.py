@@ -19,7 +19,7 @@ from tests.node.images import REGISTRY
 from tests.node.node import Node
 from tests.servers import Clients
 from tests.shipping.endpoint import Collector
-from tests.support import wait_until
+from tests.support import read_records, wait_until
 
 QUICK_START: Final = CHART / "values-fastapi.yaml"
 PATH: Final = "/v1/chat/completions"
@@ -149,6 +149,12 @@ class Chat(Release):
         (line,) = (line for line in text.splitlines() if line.startswith("inference_logging_restarts_total"))
         return int(line.rpartition(" ")[2])
 
+    def written(self) -> set[str]:
+        """Return the ids of the requests whose records are in the segments of the only pod."""
+        volumes = self.cluster.directory / "kubelet" / "pods" / self.pod()["metadata"]["uid"] / "volumes"
+        segments = volumes / "kubernetes.io~empty-dir" / "segments" / "segments"
+        return {record["client_request_id"] for record in read_records(segments, "request")}
+
     def has_started_again(self, port: int, times: int) -> bool:
         """Whether it has done so at least so often."""
         return self.starts_again(port) >= times
@@ -177,7 +183,13 @@ class Chat(Release):
 
 def watch(look: Callable[[], Any], what: str) -> Any:
     """Wait as ``wait_until`` does, with two looks a second: one costs a run of kubectl."""
-    return wait_until(lambda: look() or time.sleep(0.5), what)
+
+    def looked() -> Any:
+        if not (found := look()):
+            time.sleep(0.5)
+        return found
+
+    return wait_until(looked, what)
 
 
 def condition(pod: Object, kind: str) -> Object:

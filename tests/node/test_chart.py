@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import httpx
 import pytest
@@ -99,18 +100,21 @@ def test_a_listener_that_hangs_is_replaced(install: Install) -> None:
     assert set(chat.restarts().values()) == {0}
 
 
-def test_a_pod_that_ends_with_a_hung_listener_leaves_its_shipper_time(install: Install) -> None:
+def test_a_pod_that_ends_with_a_hung_listener_leaves_its_shipper_time(
+    install: Install, destination: Destination
+) -> None:
+    destination.answers = [(503, b"", {})] * 1000
     chat = install("ends-hung", replicaCount=1)
     with Requests(chat.url) as sent:
         sent.wait_for(200)
+    watch(lambda: sent.answered <= chat.written(), "the segments")
     hung = chat.child()
     assert hung is not None
-    chat.is_on_record(sent)
     os.kill(hung, signal.SIGSTOP)
-    with Requests(chat.url) as late:
-        late.wait_for(200)
-    chat.delete_pod()
-    chat.is_on_record(late)
+    chat.delete_pod(wait=False)
+    watch(lambda: not Path(f"/proc/{hung}").exists(), "the end of the listener, which its parent kills")
+    destination.answers.clear()
+    chat.is_on_record(sent)
 
 
 def test_a_destination_that_is_away_as_a_pod_ends_gets_what_time_is_left(
