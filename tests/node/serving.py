@@ -133,6 +133,16 @@ class Chat(Release):
         """Return how often each container of the only pod was started again."""
         return {one["name"]: one["restartCount"] for one in _statuses(self.pod())}
 
+    def has_restarted(self, times: int) -> bool:
+        """Whether the server was started again so often, and is ready."""
+        return self.restarts()["server"] == times and bool(self.ready_since())
+
+    def wait_for_pods(self) -> None:
+        """Wait until all pods are ready."""
+        (deployment,) = self.cluster.objects("deployments", self.namespace)
+        what = f"deployment/{deployment['metadata']['name']}"
+        self.cluster.kubectl("rollout", "status", what, f"--namespace={self.namespace}", "--timeout=90s")
+
     def processes(self, container: str, program: str = "") -> list[int]:
         """Return the processes of a container of the only pod whose command lines begin with ``program``."""
         (status,) = (one for one in _statuses(self.pod()) if one["name"] == container)

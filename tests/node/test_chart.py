@@ -81,9 +81,28 @@ def test_a_server_that_is_killed_leaves_what_it_answered(install: Install) -> No
         sent.wait_for(200)
         for number in chat.processes("server"):
             os.kill(number, signal.SIGKILL)
-        watch(lambda: chat.restarts()["server"] == 1, "the server's next start")
+        watch(partial(chat.has_restarted, 1), "the server's next start")
         sent.wait_for(200)
     chat.is_on_record(sent)
+
+
+def test_a_server_that_is_killed_twice_while_its_listener_hangs_serves(install: Install) -> None:
+    """The queues that nobody reads leave the next one no room."""
+    chat = install("no-room", replicaCount=1)
+    hung = chat.child()
+    assert hung is not None
+    os.kill(hung, signal.SIGSTOP)
+    before = []
+    for times in (1, 2):
+        with Requests(chat.url) as sent:
+            sent.wait_for(50)
+        before.append(sent)
+        for number in chat.processes("server"):
+            os.kill(number, signal.SIGKILL)
+        watch(partial(chat.has_restarted, times), "the server's next start")
+    with Requests(chat.url) as after:
+        after.wait_for(50)
+    chat.is_on_record(*before)
 
 
 def test_a_listener_that_hangs_is_replaced(install: Install) -> None:
@@ -181,6 +200,7 @@ def test_a_pod_that_missed_the_injection_serves(node: Node) -> None:
 
 
 def test_one_listener_for_the_node_ships_what_servers_of_a_namespace_answered(install: Install) -> None:
+    """While its release is away servers start, and their queues wait for it."""
     chat = install("of-node", installed=False, listener={"mode": "node"}, shipper={"type": "none"})
     of_node = install("logging", installed=False, mode="node", node={"namespaces": [chat.namespace]})
     of_node.admit("privileged")
@@ -192,6 +212,13 @@ def test_one_listener_for_the_node_ships_what_servers_of_a_namespace_answered(in
         sent.wait_for(500)
     chat.is_on_record(sent)
     assert not sent.failed
+    of_node.uninstall()
+    chat.delete_pod()
+    chat.wait_for_pods()
+    with Requests(chat.url) as unheard:
+        unheard.wait_for(100)
+    of_node.install()
+    chat.is_on_record(unheard)
 
 
 def _secret(place: str, headers: str) -> Object:
