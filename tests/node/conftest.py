@@ -56,5 +56,5 @@ def install(
     yield start
     for one in made:
         if request.session.testsfailed > failed:
-            print(one.told())  # noqa: T201
+            print(one.said())  # noqa: T201
         one.remove()

@@ -184,7 +184,7 @@ class Chat(Release):
         self.cluster.run("kubectl", "delete", "pods", "--all", f"--namespace={self.namespace}", "--grace-period=1")
         super().remove()
 
-    def told(self) -> str:
+    def said(self) -> str:
         """Return what the cluster, and each container, has to say."""
         selected = ("--selector=app.kubernetes.io/name", "--all-containers", "--prefix", "--tail=20")
         logs = self.cluster.run("kubectl", "logs", f"--namespace={self.namespace}", *selected)
