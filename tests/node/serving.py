@@ -126,7 +126,7 @@ class Chat(Release):
 
     def ready_since(self) -> str | None:
         """Return since when the only pod is ready."""
-        ready = condition(self.pod(), "Ready")
+        (ready,) = (one for one in self.pod()["status"]["conditions"] if one["type"] == "Ready")
         return ready["lastTransitionTime"] if ready["status"] == "True" else None
 
     def restarts(self) -> dict[str, int]:
@@ -159,15 +159,15 @@ class Chat(Release):
         (line,) = (line for line in text.splitlines() if line.startswith("inference_logging_restarts_total"))
         return int(line.rpartition(" ")[2])
 
+    def has_started_again(self, port: int, times: int) -> bool:
+        """Whether it has done so at least so often."""
+        return self.starts_again(port) >= times
+
     def written(self) -> set[str]:
         """Return the ids of the requests whose records are in the segments of the only pod."""
         volumes = self.cluster.directory / "kubelet" / "pods" / self.pod()["metadata"]["uid"] / "volumes"
         segments = volumes / "kubernetes.io~empty-dir" / "segments" / "segments"
         return {record["client_request_id"] for record in read_records(segments, "request")}
-
-    def has_started_again(self, port: int, times: int) -> bool:
-        """Whether it has done so at least so often."""
-        return self.starts_again(port) >= times
 
     def admit(self, standard: str) -> None:
         """Let the namespace have pods of another security standard."""
@@ -200,12 +200,6 @@ def watch(look: Callable[[], Any], what: str) -> Any:
         return found
 
     return wait_until(looked, what)
-
-
-def condition(pod: Object, kind: str) -> Object:
-    found: Object
-    (found,) = (one for one in pod["status"]["conditions"] if one["type"] == kind)
-    return found
 
 
 def _statuses(pod: Object) -> list[Object]:
