@@ -39,13 +39,12 @@ class Release:
         self.cluster, self.values = cluster, values or values_of(situation)
         self.namespace = f"{situation[:40]}-{secrets.token_hex(4)}"
         given = yaml.safe_load(self.values.read_text(encoding="utf-8"))
-        cluster.apply(namespace(self.namespace, given))
-        self.furnish()
+        cluster.apply(namespace(self.namespace, given), *self.offered())
         wait_until(self._is_furnished, "the service account and the authority that each namespace has")
 
-    def furnish(self) -> None:
-        """Give the cluster what the release asks of it."""
-        self.cluster.apply(*offered(self.namespace, self.rendered()))
+    def offered(self) -> list[Object]:
+        """Return what the cluster is given for the release beforehand."""
+        return list(offered(self.namespace, self.rendered()))
 
     def helm(self, command: str, *arguments: str | Path) -> str:
         """Run helm for this release, which must succeed, and return what it said."""

@@ -98,8 +98,9 @@ class Chat(Release):
         values.write_text(yaml.safe_dump(self.given), encoding="utf-8")
         super().__init__(node, name, values)
 
-    def furnish(self) -> None:
-        """Give nothing: what the release asks for, its test makes."""
+    def offered(self) -> list[Object]:
+        """Return nothing: what the release asks for, its test makes."""
+        return []
 
     @property
     def url(self) -> str:
