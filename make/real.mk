@@ -32,6 +32,7 @@ PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ray-crds kserve-crds lws-crds inferencepool-crds kyverno-crds
+NODE_TOOLS := helm etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kube-proxy otelcol
 SHIPPING_TOOLS := otelcol otelgateway kafka loki versitygw opensearch
 # Built from a checkout, which no registry has: its folder.
 ifdef FLUENT_BIT_SOURCE
@@ -68,7 +69,7 @@ real-vllm: real-servers
 	$(PYTHON) -m pytest $(RERUNS) -m "vllm and not lengthy" --durations=20
 
 real-others: real-servers real-tools
-	$(PYTEST) -m "real and not (vllm or embedded or export or images or recipes or tsan)"
+	$(PYTEST) -m "real and not (vllm or embedded or export or images or node or recipes or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
@@ -105,6 +106,18 @@ test-recipes: recipes ### Run LitServe, BentoML, Ray Serve, KServe and LiteLLM's
 test-cluster: build ### Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
 	@$(call install_tools,$(CLUSTER_TOOLS))
 	$(PYTHON) -m pytest $(RERUNS) -m cluster
+
+# With the wheels of `make wheels`, else with this machine's alone.
+test-node: build ### Run the chart on a real node of Kubernetes, under load and kills (needs root; not in CI)
+	@$(call require,containerd,containerd,running containers)
+	@$(call require,runc,runc,running containers)
+	@$(call require,/usr/lib/cni/bridge,containernetworking-plugins,the network of pods)
+	@$(call require,iptables,iptables,the addresses of Services)
+	@$(call require,buildah,buildah,building the images)
+	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
+	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
+	@$(call install_tools,$(NODE_TOOLS))
+	$(PYTHON) -m pytest -m node -rP --durations=20 tests/node
 
 test-kyverno: build ### Apply the recipe for Kyverno with Kyverno's own program, which is compiled the first time (six minutes)
 	@$(call install_tools,kyverno)

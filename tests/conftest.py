@@ -47,6 +47,7 @@ _REAL = (
     "export",
     "foreign",
     "images",
+    "node",
     "onnx",
     "parsl",
     "phoenix",

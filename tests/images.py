@@ -6,11 +6,15 @@ No daemon and no registry is needed. Both parts need root: buildah to build, `ch
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.tools.workshop import TOOLS
 
 ROOT = Path(__file__).parent.parent
 DOCKERFILE = ROOT / "Dockerfile"
@@ -37,6 +41,17 @@ def wheels() -> list[Path]:
     """Return the wheels of `make wheels`, else that of `make wheel`."""
     places = (ROOT / "dist" / "wheels", ROOT / "dist")
     return next((found for place in places if (found := sorted(place.glob("*.whl")))), [])
+
+
+def furnished(context: Path) -> Path:
+    """Copy what the Dockerfile takes from a checkout into a folder, and return that."""
+    shutil.copy(ROOT / ".dockerignore", context)
+    (context / "dist" / "wheels").mkdir(parents=True)
+    for wheel in wheels():
+        shutil.copy(wheel, context / "dist" / "wheels")
+    (context / "release").mkdir()
+    shutil.copytree(ROOT / "release" / "locks", context / "release" / "locks")
+    return context
 
 
 class Image(NamedTuple):
@@ -101,6 +116,37 @@ class Storage:
         self.buildah("rmi", "--all", "--force")
         shutil.rmtree(self.place)
 
+    def debian(self) -> str:
+        """Make a Debian with Python and no compiler, and name it as the Dockerfile's base, without the digest."""
+        given_base = re.search(r"^ARG BASE=([^@]*)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+        assert given_base is not None
+        name = given_base[1]
+        suite = name.rpartition("-")[2]
+        tar = TOOLS / f"{suite}.tar"
+        if not tar.exists():
+            tar.parent.mkdir(parents=True, exist_ok=True)
+            # As the registry's images have it.
+            python = 'ln -s ../../bin/python3 "$1/usr/local/bin/python"'
+            options = ("--variant=minbase", "--include=python3,python3-venv", f"--customize-hook={python}")
+            part = tar.with_suffix(".part.tar")
+            subprocess.run(["mmdebstrap", "--quiet", *options, suite, part, *mirrors()[:1]], check=True)
+            part.rename(tar)
+        container = self.buildah("from", "scratch")
+        self.buildah("add", container, tar, "/")
+        # Where packages come from, and whom to trust for it, is this machine's.
+        asked = [sys.executable, "-m", "pip", "config", "list"]
+        listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.splitlines()
+        settings = dict(line.partition(".")[2].split("=", 1) for line in listed)
+        given = {key: settings[key].strip("'") for key in ("index-url", "cert") if key in settings}
+        pip = self.place / "pip.conf"
+        lines = ("[global]", *(f"{key} = {value}" for key, value in given.items()), "")
+        pip.write_text("\n".join(lines), encoding="utf-8")
+        self.buildah("copy", container, pip, "/etc/pip.conf")
+        if "cert" in given:
+            self.buildah("copy", container, given["cert"], given["cert"])
+        self.buildah("commit", "--rm", container, f"docker.io/library/{name}")
+        return name
+
     def build(self, name: str, context: Path, *options: str | Path) -> Image:
         """Build an image of the Dockerfile from what is in ``context``; nothing is pulled."""
         own = ("build", "--isolation", "chroot", "--pull-never", "--file", DOCKERFILE, "--tag", name)
@@ -115,3 +161,10 @@ class Storage:
         variables = dict(variable.split("=", 1) for variable in config.get("Env", ()))
         started = (config.get("Entrypoint", []), config.get("Cmd", []))
         return Image(root, described["architecture"], config.get("User", ""), *started, variables)
+
+
+def mirrors() -> list[str]:
+    """Return the mirrors of Debian that this machine's packages come from."""
+    asked = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+    return [uri for uri in found if uri.rstrip("/").endswith("/debian")]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -22,8 +20,7 @@ import pytest
 
 from inference_logging import Config
 from tests.books import variables
-from tests.chart.test_dockerfile import stages
-from tests.images import LISTENER, ROOT, Image, Storage, wheels
+from tests.images import LISTENER, ROOT, Image, Storage, furnished, wheels
 from tests.servers import free_port
 from tests.shipping.endpoint import Collector, collector
 from tests.support import Recorded, answer, read_records, replying, wait_until
@@ -43,7 +40,6 @@ __all__ = ["collector"]  # a fixture
 PROCESSORS = {"amd64": "x86_64", "arm64": "aarch64"}
 # e_machine of an ELF header.
 MACHINES = {"amd64": 62, "arm64": 183}
-BASE = ROOT / "build" / "images"
 
 
 @pytest.fixture(scope="module")
@@ -156,49 +152,13 @@ def base(storage: Storage) -> str:
     """Make a Debian with Python and without a compiler, and name it as the Dockerfile's base, without the digest."""
     if shutil.which("mmdebstrap") is None:
         pytest.skip("needs mmdebstrap")
-    name = stages()["wheel"][0].text.split()[0].partition("@")[0]
-    suite = name.rpartition("-")[2]
-    tar = BASE / f"{suite}.tar"
-    if not tar.exists():
-        tar.parent.mkdir(parents=True, exist_ok=True)
-        # As the registry's images have it.
-        python = 'ln -s ../../bin/python3 "$1/usr/local/bin/python"'
-        options = ("--variant=minbase", "--include=python3,python3-venv", f"--customize-hook={python}")
-        part = tar.with_suffix(".part.tar")
-        subprocess.run(["mmdebstrap", "--quiet", *options, suite, part, *mirrors()[:1]], check=True)
-        part.rename(tar)
-    container = storage.buildah("from", "scratch")
-    storage.buildah("add", container, tar, "/")
-    # Where packages come from, and whom to trust for it, is this machine's.
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    settings = dict(line.partition(".")[2].split("=", 1) for line in listed.stdout.splitlines())
-    given = {key: settings[key].strip("'") for key in ("index-url", "cert") if key in settings}
-    pip = storage.place / "pip.conf"
-    pip.write_text("\n".join(("[global]", *(f"{key} = {value}" for key, value in given.items()), "")), encoding="utf-8")
-    storage.buildah("copy", container, pip, "/etc/pip.conf")
-    if "cert" in given:
-        storage.buildah("copy", container, given["cert"], given["cert"])
-    storage.buildah("commit", "--rm", container, f"docker.io/library/{name}")
-    return name
-
-
-def mirrors() -> list[str]:
-    """Return the mirrors of Debian that this machine's packages come from."""
-    asked = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
-    return [uri for uri in found if uri.rstrip("/").endswith("/debian")]
+    return storage.debian()
 
 
 @pytest.fixture(scope="module")
 def tools(storage: Storage, base: str, tmp_path_factory: pytest.TempPathFactory) -> Image:
     """Build the Dockerfile's last stage."""
-    context = tmp_path_factory.mktemp("context")
-    shutil.copy(ROOT / ".dockerignore", context)
-    (context / "dist" / "wheels").mkdir(parents=True)
-    for wheel in wheels():
-        shutil.copy(wheel, context / "dist" / "wheels")
-    (context / "release").mkdir()
-    shutil.copytree(ROOT / "release" / "locks", context / "release" / "locks")
+    context = furnished(tmp_path_factory.mktemp("context"))
     return storage.build("tools", context, "--build-arg", f"BASE={base}")
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ControlPlane, Simulated
 from tests.cluster.release import Release
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Start a control plane with one node."""
-    control_plane = ControlPlane(tmp_path_factory.mktemp("cluster"))
+    control_plane = Simulated(tmp_path_factory.mktemp("cluster"))
     try:
         control_plane.start()
         yield control_plane

@@ -1,7 +1,7 @@
-"""A real Kubernetes control plane on loopback: etcd, API server, controllers, scheduler, and one node with GPUs.
+"""A real Kubernetes control plane on loopback: etcd, API server, controllers and scheduler.
 
-kwok plays the node: it says that pods run, and no container does. All else is the real thing, so what the server
-accepts, rejects, defaults, schedules, rolls and removes here is what a cluster does.
+What the server accepts, rejects, defaults, schedules, rolls and removes here is what a cluster does. The node that
+``Simulated`` adds, with GPUs, is kwok's, which says that pods run, and no container does; `tests/node` has a real one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.tools.tools import tool
 START_DEADLINE_S: Final = 60.0
 EXIT_TIMEOUT_S: Final = 20.0
 HELM_TIMEOUT: Final = "90s"
-PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "helm")
 NODE: Final = "node-with-gpus"
 
 Object = dict[str, Any]
@@ -34,16 +34,17 @@ class ControlPlane:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.programs = {name: tool(name) for name in (*PROGRAMS, "kubectl", "helm")}
-        self.stages, self.crds = tool("kwok-stages"), tool("crds")
+        self.programs = {name: tool(name) for name in PROGRAMS}
         if shutil.which("openssl") is None:
             pytest.skip("missing: openssl, for the key of service accounts")
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.within: tuple[str, ...] = ()
+        """The command that starts a program in the namespaces of a node."""
         self.port = free_port()
         self.kubeconfig = directory / "kubeconfig"
 
     def start(self) -> None:
-        """Start everything, and wait until the node is ready and custom resources are known."""
+        """Start everything, and wait until the server is ready."""
         token = secrets.token_hex(16)
         (self.directory / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
         key = self.directory / "service-accounts.key"
@@ -52,14 +53,10 @@ class ControlPlane:
         self._start_server(key)
         wait_until(self._is_ready, "the API server to be ready", START_DEADLINE_S)
         self._start_controllers(key)
-        self.kubectl("apply", "--server-side", "--filename", self.crds)
-        self.apply(node())
-        self.kubectl("wait", "--for=condition=Ready", f"node/{NODE}", f"--timeout={START_DEADLINE_S:.0f}s")
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={START_DEADLINE_S:.0f}s")
 
     def stop(self) -> None:
         """End all processes, the last started first, so that each one still has what it talks to."""
-        for process in reversed(self.processes):
+        for process in reversed(self.processes.values()):
             process.terminate()
             try:
                 process.wait(EXIT_TIMEOUT_S)
@@ -108,8 +105,7 @@ class ControlPlane:
         return self.run("kubectl", "get", "--raw=/readyz").returncode == 0
 
     def _check_alive(self) -> None:
-        for process in self.processes:
-            name = Path(process.args[0]).name  # type: ignore[index, arg-type]
+        for name, process in self.processes.items():
             assert process.poll() is None, f"{name} ended: {self._log(name).read_text(errors='replace')[-2000:]}"
 
     def _log(self, name: str) -> Path:
@@ -118,14 +114,14 @@ class ControlPlane:
     def _spawn(self, name: str, *flags: str) -> None:
         with self._log(name).open("wb") as log:
             process = subprocess.Popen(
-                [self.programs[name], *flags],
+                [*self.within, self.programs[name], *flags],
                 cwd=self.directory,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C is for pytest, which then ends them in order.
                 start_new_session=True,
             )
-        self.processes.append(process)
+        self.processes[name] = process
 
     def _start_server(self, key: Path) -> None:
         clients, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
@@ -153,6 +149,8 @@ class ControlPlane:
             f"--service-account-signing-key-file={key}",
             f"--token-auth-file={self.directory / 'tokens.csv'}",
             "--authorization-mode=RBAC",
+            # Nothing here resolves a node's name.
+            "--kubelet-preferred-address-types=InternalIP",
         )
 
     def _start_controllers(self, key: Path) -> None:
@@ -175,16 +173,6 @@ class ControlPlane:
             f"--cert-dir={self.directory / 'certificates-of-scheduler'}",
             "--authentication-skip-lookup",
         )
-        stages = self.directory / "stages.yaml"
-        stages.write_text("\n---\n".join(path.read_text("utf-8") for path in sorted(self.stages.iterdir())), "utf-8")
-        self._spawn(
-            "kwok",
-            f"--kubeconfig={self.kubeconfig}",
-            f"--config={stages}",
-            "--manage-all-nodes=true",
-            "--node-ip=127.0.0.1",
-            f"--server-address=127.0.0.1:{free_port()}",
-        )
 
     def _kubeconfig(self, token: str) -> Object:
         authority = str(self.directory / "certificates" / "apiserver.crt")
@@ -197,6 +185,36 @@ class ControlPlane:
             "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "admin"}}],
             "current-context": "tests",
         }
+
+
+class Simulated(ControlPlane):
+    """A control plane with custom resources and one node, which kwok plays."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.programs["kwok"] = tool("kwok")
+        self.stages, self.crds = tool("kwok-stages"), tool("crds")
+
+    def start(self) -> None:
+        """Start everything, and wait until the node is ready and custom resources are known."""
+        super().start()
+        self._start_kwok()
+        self.kubectl("apply", "--server-side", "--filename", self.crds)
+        self.apply(node())
+        self.kubectl("wait", "--for=condition=Ready", f"node/{NODE}", f"--timeout={START_DEADLINE_S:.0f}s")
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={START_DEADLINE_S:.0f}s")
+
+    def _start_kwok(self) -> None:
+        stages = self.directory / "stages.yaml"
+        stages.write_text("\n---\n".join(path.read_text("utf-8") for path in sorted(self.stages.iterdir())), "utf-8")
+        self._spawn(
+            "kwok",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--config={stages}",
+            "--manage-all-nodes=true",
+            "--node-ip=127.0.0.1",
+            f"--server-address=127.0.0.1:{free_port()}",
+        )
 
 
 def node(name: str = NODE) -> Object:

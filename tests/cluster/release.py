@@ -34,12 +34,17 @@ def values_of(situation: str) -> Path:
 class Release:
     """One release of the chart, with the values of a situation, and what these ask of a cluster."""
 
-    def __init__(self, cluster: ControlPlane, situation: str) -> None:
-        self.cluster, self.values = cluster, values_of(situation)
+    def __init__(self, cluster: ControlPlane, situation: str, values: Path | None = None) -> None:
+        """Take the file of the situation, or ``values``."""
+        self.cluster, self.values = cluster, values or values_of(situation)
         self.namespace = f"{situation[:40]}-{secrets.token_hex(4)}"
         given = yaml.safe_load(self.values.read_text(encoding="utf-8"))
-        cluster.apply(namespace(self.namespace, given), *offered(self.namespace, self.rendered()))
+        cluster.apply(namespace(self.namespace, given), *self.offered())
         wait_until(self._is_furnished, "the service account and the authority that each namespace has")
+
+    def offered(self) -> list[Object]:
+        """Return what the cluster is given for the release beforehand."""
+        return list(offered(self.namespace, self.rendered()))
 
     def helm(self, command: str, *arguments: str | Path) -> str:
         """Run helm for this release, which must succeed, and return what it said."""

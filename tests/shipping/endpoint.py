@@ -20,10 +20,13 @@ from tests.shipping.otelcol import attributes
 class Collector:
     """``answers`` are given first come first served, then successes; what ``refuses`` finds is answered with 413."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        self.address = address
         self.answers: list[tuple[int, bytes, dict[str, str]]] = []
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         """Path, headers and content."""
+        self.accepted: list[bytes] = []
+        """The contents of those that are answered with 200."""
         self.refuses: Callable[[bytes], bool] = lambda _: False
         collector = self
 
@@ -36,6 +39,8 @@ class Collector:
                 status, body, headers = collector.answers.pop(0) if collector.answers else (200, b"", {})
                 if collector.refuses(content):
                     status = 413
+                if status == 200:
+                    collector.accepted.append(content)
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
@@ -46,14 +51,14 @@ class Collector:
             def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
                 """Say nothing."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer((address, 0), Handler)
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
     @property
     def url(self) -> str:
         """What ``ship_to`` says."""
-        return f"otlp+http://127.0.0.1:{self.server.server_port}"
+        return f"otlp+http://{self.address}:{self.server.server_port}"
 
     def logs(self) -> list[tuple[str, dict[str, str], ExportLogsServiceRequest]]:
         """Return the requests whose path is that of logs, with their content as it is read."""

@@ -1,4 +1,7 @@
-"""Where foreign tools are built and where they then lie: everything below ``.tools``, which git ignores."""
+"""Where foreign tools are built and where they then lie: everything below ``.tools``, which git ignores.
+
+TOOLS_DIRECTORY is another folder for it, which outlives the checkout; it may be empty.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 HERE: Final = Path(__file__).parent
-TOOLS: Final = HERE.parents[1] / ".tools"
+TOOLS: Final = Path(os.environ.get("TOOLS_DIRECTORY") or HERE.parents[1] / ".tools")
 BIN: Final = TOOLS / "bin"
 SCRATCH: Final = TOOLS / "build"
 """Removed at the end of an installation, as is everything in it."""
