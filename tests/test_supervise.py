@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.servers import free_port
 from tests.support import wait_until
 
 pytestmark = pytest.mark.servers
@@ -156,6 +157,47 @@ def test_a_child_that_hangs_at_the_end_is_killed(supervise: Supervise) -> None:
     supervised.until("begun")
     supervised.process.send_signal(signal.SIGTERM)
     assert supervised.ended() == 128 + signal.SIGKILL
+
+
+_HANGS_ONCE = """
+import http.server, pathlib, signal, sys, threading
+left = pathlib.Path(sys.argv[1])
+if not left.exists():
+    left.write_text("left")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("hangs", file=sys.stderr, flush=True)
+    signal.pause()
+
+
+def finish(number, frame):
+    left.write_text("done")
+    raise SystemExit
+
+
+signal.signal(signal.SIGTERM, finish)
+
+
+class Live(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[2])), Live).serve_forever()
+"""
+
+
+def test_what_a_child_left_that_hung_at_its_end_is_done_by_another(supervise: Supervise, tmp_path: Path) -> None:
+    left, port = tmp_path / "left", free_port()
+    supervised = supervise(
+        *(sys.executable, "-c", _HANGS_ONCE, str(left), str(port)),
+        options=("--kill-after", "1", "--live-port", str(port)),
+    )
+    supervised.until("hangs")
+    supervised.process.send_signal(signal.SIGTERM)
+    assert supervised.ended() == 0
+    assert left.read_text() == "done"
+    supervised.until("hung at its end; starts once more to finish")
 
 
 def test_other_signals_are_the_childs(supervise: Supervise) -> None:

@@ -130,10 +130,12 @@ def test_a_pod_that_ends_with_a_hung_listener_leaves_its_shipper_time(
     hung = chat.child()
     assert hung is not None
     os.kill(hung, signal.SIGSTOP)
+    with Requests(chat.url) as queued:
+        queued.wait_for(50)
     chat.delete_pod(wait=False)
     watch(lambda: not Path(f"/proc/{hung}").exists(), "the end of the listener, which its parent kills")
     destination.answers.clear()
-    chat.is_on_record(sent)
+    chat.is_on_record(sent, queued)
 
 
 def test_a_destination_that_is_away_as_a_pod_ends_gets_what_time_is_left(

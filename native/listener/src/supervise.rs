@@ -45,7 +45,9 @@ Usage: inference-logging-listener supervise [OPTIONS] -- COMMAND [ARGUMENTS]
 Options:
   --delay SECONDS         From SIGTERM until the command gets it: time to read on for a shipper that stops at its signal.
                           [default: 0; 0<=x<=86400]
-  --kill-after SECONDS    From then until the command is killed; 0: never.  [default: 0; 0<=x<=86400]
+  --kill-after SECONDS    From then until the command is killed; 0: never. With --live-port a command that hung so is
+                          started once more, to do what it left, and gets SIGTERM once it answers.
+                          [default: 0; 0<=x<=86400]
   --live-port INTEGER     Ask http://127.0.0.1:PORT/live, and kill a command that six times in a row does not answer 200.
                           [1<=x<=65535]
   --live-every FLOAT      Seconds between two questions.  [default: 10; 0.01<=x<=86400]
@@ -116,12 +118,17 @@ impl Supervisor {
         let mut pause = Duration::ZERO;
         loop {
             let begun = Instant::now();
-            let (code, asked) = match Child::start(&self.command) {
+            let (code, end) = match Child::start(&self.command) {
                 Ok(child) => self.watch(&child),
                 Err(sentence) if self.restarts.load(Ordering::Relaxed) == 0 => return Err(Failure::Open(sentence)),
-                Err(sentence) => (not_started(&sentence), false),
+                Err(sentence) => (not_started(&sentence), End::default()),
             };
-            if asked {
+            if end.killed
+                && let Some(port) = self.limits.port
+            {
+                return Ok(self.finish(port, code));
+            }
+            if end.asked {
                 return Ok(code);
             }
             pause = if begun.elapsed() >= LONGEST_PAUSE { Duration::ZERO } else { pause };
@@ -134,23 +141,21 @@ impl Supervisor {
         }
     }
 
-    /// Waits for the child's end. Returns its exit code, and whether it was asked for.
-    fn watch(&self, child: &Child) -> (u8, bool) {
-        let mut asked = false;
+    /// Waits for the child's end. Returns its exit code, and how it came.
+    fn watch(&self, child: &Child) -> (u8, End) {
         let mut end = End::default();
         let mut watched = self.limits.watch();
         loop {
             let now = Instant::now();
             match self.signals.wait(LOOK.min(end.next(now))) {
                 Some(number) if ENDING.contains(&number) => {
-                    end.ask(if asked { Duration::ZERO } else { self.delay });
-                    asked = true;
+                    end.ask(if end.asked { Duration::ZERO } else { self.delay });
                 }
                 None | Some(SIGCHLD) => {}
                 Some(number) => child.signal(number),
             }
             if let Some(code) = child.reap() {
-                return (code, asked);
+                return (code, end);
             }
             if !end.is_near()
                 && let Some(why) = watched.broken(child)
@@ -159,6 +164,31 @@ impl Supervisor {
                 child.signal(SIGKILL);
             }
             end.act(child, self.kill_after);
+        }
+    }
+
+    /// Lets another child do what one has left that hung as it was to end; it gets its SIGTERM once it answers.
+    fn finish(&self, port: u16, code: u8) -> u8 {
+        say(&format!("supervise: {} hung at its end; starts once more to finish", self.program()));
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+        let child = match Child::start(&self.command) {
+            Ok(child) => child,
+            Err(sentence) => {
+                not_started(&sentence);
+                return code;
+            }
+        };
+        let (mut end, patience) = (End::default(), self.kill_after.unwrap_or_default());
+        let until = Instant::now() + patience;
+        loop {
+            self.signals.wait(LOOK.min(end.next(Instant::now())));
+            if let Some(code) = child.reap() {
+                return code;
+            }
+            if !end.asked && (limits::status(port, "/live") == Some(200) || Instant::now() >= until) {
+                end.ask(Duration::ZERO);
+            }
+            end.act(&child, self.kill_after);
         }
     }
 
@@ -187,11 +217,15 @@ fn not_started(sentence: &str) -> u8 {
 struct End {
     term: Option<Instant>,
     kill: Option<Instant>,
+    asked: bool,
     terminated: bool,
+    /// It did not end in its time.
+    killed: bool,
 }
 
 impl End {
     fn ask(&mut self, delay: Duration) {
+        self.asked = true;
         if !self.terminated {
             self.term = Some(Instant::now() + delay);
         }
@@ -216,6 +250,7 @@ impl End {
         }
         if self.kill.take_if(|due| *due <= now).is_some() {
             child.signal(SIGKILL);
+            self.killed = true;
         }
     }
 }
