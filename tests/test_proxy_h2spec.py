@@ -19,7 +19,7 @@ ANOTHER_PROTOCOL = "Sends invalid connection preface"
 def test_the_proxy_speaks_http2_as_the_standard_says(proxying: Start) -> None:
     with raw(answers(HELLO)) as server:
         proxy = proxying(server.port)
-        command = [tool("h2spec"), "--host", "127.0.0.1", "--port", str(proxy.port), "--timeout", "30"]
+        command = [str(tool("h2spec")), "--host", "127.0.0.1", "--port", str(proxy.port), "--timeout", "30"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False).stdout
     # A failure is listed twice, as it comes and at the end.
     failed = set(re.findall(r"× \d+: (.*)", said))

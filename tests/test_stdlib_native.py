@@ -142,7 +142,11 @@ def test_a_handler_with_a_filter_or_a_method_of_its_own_is_asked(
             seen.append("class")
             return False
 
-    filtering.addFilter(lambda record: seen.append("filter") is not None)
+    def refuse(_: logging.LogRecord) -> bool:
+        seen.append("filter")
+        return False
+
+    filtering.addFilter(refuse)
     plain.handle(made())
     for handler in (filtering, Filtering()):
         assert not handler.handle(made())
