@@ -15,7 +15,7 @@ TARGETS = frozenset(
     for names in re.findall(r"^([a-z][a-z0-9 -]*):(?!=)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for target in names.split()
 )
-"""Of the Makefile and of what it includes."""
+"""The targets of the Makefile and of what it includes."""
 PACKAGE = Path(inference_logging.__file__).parent  # the checkout's, or the installed one
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ State = Literal["ok", "pressured", "producer_died", "degraded", "stuck"]
 STATES: Final[tuple[State, ...]] = ("ok", "pressured", "producer_died", "degraded", "stuck")
 """From well to worst."""
 Answer = tuple[int, bytes, int]
-"""Of a probe: status, JSON body, and the seconds after which to ask again."""
+"""A probe's answer: status, JSON body, and the seconds after which to ask again."""
 
 
 class Watch:
