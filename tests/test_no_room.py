@@ -57,9 +57,10 @@ def log(text: str) -> bool:
 
 
 def refused(config: Config) -> int:
-    """Return how many records the segments report as refused for want of a queue."""
-    dropped = read_records(config.directory, "log.dropped")
-    return sum(sum(record["reasons"].get("no_queue", {}).values()) for record in dropped)
+    """Return how many records the segments report as refused for want of a queue, which is the only reason here."""
+    reports = read_records(config.directory, "log.dropped")
+    assert {reason for report in reports for reason in report["reasons"]} <= {"no_queue"}
+    return sum(report["dropped"] for report in reports)
 
 
 def test_a_child_without_room_says_so_counts_and_records_once_there_is_room(
