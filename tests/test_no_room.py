@@ -41,8 +41,9 @@ def config(configure: Configure, shared: Path) -> Config:
     return configure(queue_directory=shared / "queues", queue_bytes=QUEUE_BYTES, in_flight_slots=64)
 
 
-def fill(place: Path) -> Path:
-    """Take every block that is free; return the file that has them."""
+def fill(place: Path, logger: Logger) -> Path:
+    """Take every block that is free, once the listener has begun and frees none; return the file that has them."""
+    assert logger.flush(deadline_s=60)
     ballast = place / "ballast"
     with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -68,7 +69,7 @@ def test_a_child_without_room_says_so_counts_and_records_once_there_is_room(
 ) -> None:
     with Logger(config) as logger:
         assert log("parent")
-        ballast = fill(shared)
+        ballast = fill(shared, logger)
 
         def child() -> None:
             assert [log("refused") for _ in range(10)] == [False] * 10
@@ -93,9 +94,9 @@ def test_a_child_without_room_says_so_counts_and_records_once_there_is_room(
 
 
 def test_refusals_of_a_child_that_dies_without_room_are_counted(config: Config, shared: Path) -> None:
-    with Logger(config):
+    with Logger(config) as logger:
         assert log("parent")
-        fill(shared)
+        fill(shared, logger)
         join(in_child(lambda: [log("refused") for _ in range(7)]))
         wait_until(lambda: refused(config) == 7, "the refusals to be reported")
     assert_books_balance(config)
@@ -111,7 +112,7 @@ def test_a_lost_queue_without_room_for_another_is_said_and_replaced_later(
             return {reason.kind for reason in watch.look().reasons}
 
         assert log("before")
-        ballast = fill(shared)
+        ballast = fill(shared, logger)
         shutil.rmtree(config.resolved_queue_directory)
         wait_until(lambda: "no_queue" in kinds(), "the failure to be reported")
         ballast.unlink()
@@ -126,7 +127,7 @@ def test_an_audit_lane_without_room_is_reported(config: Config, shared: Path) ->
     with Logger(config) as logger:
         decision = logger.event("decision", ["by"], lane="audit")
         assert decision("parent")
-        fill(shared)
+        fill(shared, logger)
 
         def child() -> None:
             assert not log("child")
@@ -142,7 +143,7 @@ def test_a_child_with_little_room_takes_a_smaller_queue_and_says_so(
 ) -> None:
     with Logger(config) as logger:
         assert log("parent")
-        with fill(shared).open("r+b") as ballast:
+        with fill(shared, logger).open("r+b") as ballast:
             ballast.truncate(ballast.seek(0, os.SEEK_END) - QUEUE_BYTES // 2 - (160 << 10))
 
         def child() -> None:
