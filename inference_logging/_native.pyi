@@ -33,6 +33,7 @@ __all__ = [
     "configuration_differences",
     "configuration_fingerprint",
     "configuration_of",
+    "fields",
     "finish",
     "forget_handled_records",
     "forget_inherited_records",
@@ -46,7 +47,6 @@ __all__ = [
     "queue_directories_meant",
     "queues_of",
     "received",
-    "request_fields",
     "run_listener",
     "sampling_threshold",
     "switch_off",
@@ -428,4 +428,4 @@ def forget_handled_records() -> None: ...
 def switch_off(is_off: bool) -> None: ...
 def terminal_has_colours(is_terminal: bool) -> bool: ...
 def terminal_line(line: bytes, columns: int, colours: bool) -> str: ...
-def request_fields() -> list[tuple[str, str, str]]: ...
+def fields() -> list[tuple[str, str, str, str, str, bool]]: ...

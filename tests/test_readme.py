@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from inference_logging import Config
-from inference_logging._native import request_fields
+from inference_logging._native import fields
 from tests.shown import PAGES as ALL_PAGES
 from tests.shown import ROOT, TARGETS
 
@@ -89,7 +89,7 @@ def test_the_yaml_block_is_a_valid_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/records.md"])
 def test_the_json_block_has_the_fields_of_a_request_in_their_order(page: str) -> None:
     example = list(json.loads(blocks("json", page)[0]))
-    order = [name for name, _, _ in request_fields()]
+    order = [name for name, source, *_ in fields() if source == "server"]
     # Usage stands twice in the list: here it is the response's, which stands where the response's body would.
     known = [name for name in example if name in order and "usage" not in name]
     assert known == [name for name in order if name in known]

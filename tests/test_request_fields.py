@@ -1,44 +1,57 @@
-"""`docs/request.md` says what each field of a request's record means, and each field that servers give is in it."""
+"""`docs/request.md` is printed from the catalogue, which has each field that a request's record can have."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Final
 
-from inference_logging._native import request_fields
+from inference_logging.read.segments.columns import FIELDS, Field
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "request.md"
+ROOT: Final = Path(__file__).parent.parent
+PAGE: Final = ROOT / "docs" / "request.md"
 HEAD: Final = """\
 # The record of a request
 
 Printed by `python tests/test_request_fields.py`; a test fails while this file says something else.
 
-These are the fields that servers give, in the order of the line, but those of Triton stand before an exception. A field
-without a value is left out. From bodies the listener reads `gen_ai.request.*`, `gen_ai.response.*`, the answer's
-`gen_ai.usage.*` and `audio_input_s`, and of forms `form.*` and `file.*`; it adds `body_facts` and `output_withheld`
-([records.md](records.md), [texts.md](texts.md)). They stand before `sampled_by`. Headers, members of the body and ids
-that the application sets stand before `attributes`: [identity.md](identity.md). Types are those of
-`inference-logging query`.
+The server's fields come first, in the order of the line; Triton's precede an exception. The listener reads its fields
+from bodies, derives them, or takes them from headers ([records.md](records.md), [texts.md](texts.md),
+[identity.md](identity.md)). A field without a value is left out. Types are those of `inference-logging query`, units
+are UCUM's.
 
-| field | type | meaning |
-|---|---|---|
 """
+
+
+def _table(source: str) -> str:
+    shown = [field for field in FIELDS.values() if field.source == source and field.kind]
+    return "| field | type | unit | meaning |\n|---|---|---|---|\n" + "".join(map(_row, shown))
+
+
+def _row(field: Field) -> str:
+    return f"| `{field.name}` | {field.kind} | {field.unit} | {field.meaning} |\n"
 
 
 def page() -> str:
     """Return the page as it has to be."""
-    return HEAD + "".join(f"| `{name}` | {kind} | {meaning} |\n" for name, kind, meaning in request_fields() if kind)
+    return f"{HEAD}## From the server\n\n{_table('server')}\n## From the listener\n\n{_table('listener')}"
 
 
 def test_the_page_says_what_each_field_means() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python tests/test_request_fields.py > docs/request.md"
 
 
-def test_no_field_stands_twice_and_each_has_a_meaning() -> None:
-    names = [name for name, _, _ in request_fields()]
-    assert len(names) == len(set(names)) > 50
-    assert all(meaning.endswith(".") and "|" not in meaning for _, _, meaning in request_fields())
+def test_each_field_has_a_source_and_a_meaning() -> None:
+    assert {field.source for field in FIELDS.values()} == {"head", "server", "listener", "log", "resource", "event"}
+    assert all(field.meaning.endswith((".", "…")) and "|" not in field.meaning for field in FIELDS.values())
+
+
+def test_the_listener_writes_no_key_of_its_own_that_the_catalogue_does_not_have() -> None:
+    sources = [path for path in (ROOT / "native" / "lines" / "src").glob("**/*.rs") if path.name != "catalogue.rs"]
+    text = "".join(path.read_text(encoding="utf-8").partition("#[cfg(test)]")[0] for path in sources)
+    written = set(re.findall(r'b?r#",?"(gen_ai\.(?:request|response|usage)\.[a-z_.]+|form\.\w+|file\.\w+)":', text))
+    assert not written, "a derived field takes its key from `catalogue::derived`"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference_logging.read.view.bounds import MOST_BYTES, bounded
-from inference_logging.read.view.meanings import MEANINGS, fields_with_meaning, unit
+from inference_logging.read.view.meanings import described, fields_with_meaning
 from inference_logging.read.view.queries import AGGREGATE, LONGEST_QUERY_BYTES, ROWS, VALUES, QueryError, read
 
 
@@ -124,7 +124,6 @@ def test_every_known_field_has_a_meaning() -> None:
     assert [name for name, one in found.items() if not one["meaning"] and name != "attributes"] == []
     assert found["duration_s"]["unit"] == "s"
     assert found["duration_s"]["meaning"] == "Seconds until the last part of the answer."
-    assert all(meaning.endswith((".", "…")) for meaning in MEANINGS.values())
 
 
 def test_fields_of_the_index_come_first_and_an_unknown_one_has_no_meaning() -> None:
@@ -145,7 +144,7 @@ def test_fields_of_the_index_come_first_and_an_unknown_one_has_no_meaning() -> N
     ],
 )  # fmt: skip
 def test_each_unit_is_that_of_its_field(name: str, expected: str) -> None:
-    assert unit(name) == expected
+    assert described(name)["unit"] == expected
 
 
 def test_an_answer_is_small_whatever_its_records_hold() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import FIELDS, HEAD, LOGS, REQUESTS, RESOURCE
 from inference_logging.ship.rows import COLUMNS as OF_QUERY
 from inference_logging.ship.rows import OTHER
 
@@ -39,16 +39,6 @@ _OF_DUCKDB: Final = {
 }
 TEXTS: Final = frozenset(name for name, kind in OF_QUERY.items() if kind == "JSON" or kind.endswith("[]"))
 """Columns that hold JSON as text."""
-_FEW: Final = frozenset({
-    "severity_text", "boot_id", "trace_flags", "logger", "service.version", "service.instance.id", "host.name",
-    "k8s.pod.name", "k8s.namespace.name", "k8s.node.name", "container.id", "deployment.environment.name", "outcome",
-    "error.type", "http.request.method", "http.route", "network.protocol.version", "after_response_outcome",
-    "after_response_error_type", "gen_ai.operation.name", "sampled_by", "usage_source", "exception.type",
-    "rpc.system.name", "rpc.method", "rpc.response.status_code", "triton.model_name", "triton.model_version",
-    "triton.model_instance_name", "gen_ai.request.model", "gen_ai.response.model", "gen_ai.provider.name",
-    "gen_ai.output.type", "tenant.id", "user_agent.original", "server.address",
-})  # fmt: skip
-"""Columns of text with few values, which are stored once for many rows."""
 _KEYS: Final = {"event_name": "LowCardinality(String)", "service.name": "LowCardinality(String)"}
 _PLACE: Final = {"segment": "LowCardinality(String)", "offset": "UInt64 CODEC(Delta(8), ZSTD(1))"}
 
@@ -56,7 +46,8 @@ _PLACE: Final = {"segment": "LowCardinality(String)", "offset": "UInt64 CODEC(De
 def _kind(name: str, of_duckdb: str) -> str:
     if name in _KEYS:
         return _KEYS[name]
-    return "LowCardinality(Nullable(String))" if name in _FEW else _OF_DUCKDB[of_duckdb]
+    is_known = name in FIELDS and FIELDS[name].has_few_values
+    return "LowCardinality(Nullable(String))" if is_known else _OF_DUCKDB[of_duckdb]
 
 
 COLUMNS: Final = {**{name: _kind(name, kind) for name, kind in OF_QUERY.items()}, **_PLACE}

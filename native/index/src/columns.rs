@@ -4,6 +4,7 @@
 //! (`"gen_ai": {…}`), a name that the segment's header gives, a column's key a second time, a value of another type than
 //! the column's. Odd records are read from their lines.
 
+use lines::catalogue::{self, Source};
 use std::sync::LazyLock;
 
 /// The form of a column's values.
@@ -78,17 +79,10 @@ pub const COLUMNS: &[Column] = &[
 ];
 
 /// Names that the header of a segment gives to each of its records.
-pub const RESOURCE: &[&str] = &[
-    "service.name",
-    "service.version",
-    "service.instance.id",
-    "host.name",
-    "k8s.pod.name",
-    "k8s.namespace.name",
-    "k8s.node.name",
-    "container.id",
-    "deployment.environment.name",
-];
+pub static RESOURCE: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let all = catalogue::fields().into_iter();
+    all.filter(|entry| entry.source == Source::Resource).map(|entry| entry.name).collect()
+});
 
 pub const EVENT: usize = 0;
 pub const SEVERITY_TEXT: usize = 1;

@@ -21,6 +21,7 @@
 //!
 //! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
 
+use crate::catalogue::derived;
 use crate::extract::{self, Declared, Readable, UnknownStreams};
 use crate::json::escape;
 use crate::json::number::push_integer;
@@ -164,7 +165,7 @@ impl Encoder {
     #[must_use]
     pub fn provided_by(self, name: Option<&str>) -> Self {
         let provider = name.map(|name| {
-            let mut member = br#","gen_ai.provider.name":"#.to_vec();
+            let mut member = derived::PROVIDER.member.as_bytes().to_vec();
             escape::push_string(&mut member, name.as_bytes());
             member
         });
@@ -348,7 +349,7 @@ fn push_fields<'a>(
                         (expanded.usage, expanded.cached) = (extracted.usage, extracted.cached);
                     }
                     if own.is_some_and(|own| own.is_compressed) && !std::mem::replace(&mut expanded.compressed, true) {
-                        out.extend_from_slice(br#","body_facts":"compressed""#);
+                        derived::BODY_FACTS.push(out, r#""compressed""#);
                     }
                     if text.text != BodyText::Withheld && !(text.head.is_empty() && text.tail.is_empty()) {
                         extract::push_texts(out, &text, hash_key, given.unknown_streams);
@@ -365,7 +366,7 @@ fn push_fields<'a>(
         }
     }
     if expanded.usage == Some(Declared::Begin) {
-        out.extend_from_slice(br#","usage_source":"response""#);
+        derived::USAGE_SOURCE.push(out, r#""response""#);
     }
     rate.push(out);
     if rate.is_of_operation() {

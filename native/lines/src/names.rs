@@ -3,6 +3,8 @@
 //! The lines have the names of version 1.41, the last that was published with the general conventions. Those after it have
 //! no version yet ("next").
 
+use crate::catalogue::derived::CACHE_CREATION_TOKENS;
+
 /// Which version's names a line has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Semconv {
@@ -14,8 +16,7 @@ pub enum Semconv {
 }
 
 /// Names of version 1.41, and what replaces them.
-const RENAMED: [(&str, &str); 1] =
-    [("gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_write.input_tokens")];
+const RENAMED: [(&str, &str); 1] = [(CACHE_CREATION_TOKENS.name, "gen_ai.usage.cache_write.input_tokens")];
 
 impl Semconv {
     /// The version with this name: `1.41` or `next`.

@@ -3,6 +3,7 @@
 //! The request's process stores the times; tokens are known only here, from the body or from the engine, which come
 //! after the times in the record. So the rates are at the end of the line.
 
+use crate::catalogue::derived;
 use crate::json::number::push_float;
 use queue::record::Value;
 use request::fields::CHUNKS_S;
@@ -87,12 +88,12 @@ impl Rate {
 
     fn push_known(&self, out: &mut Vec<u8>) {
         if let Some(seconds) = per_token(self.chunks_s, self.output_tokens as f64) {
-            out.extend_from_slice(br#","gen_ai.response.time_per_output_token":"#);
+            out.extend_from_slice(derived::TIME_PER_OUTPUT_TOKEN.member.as_bytes());
             // Whole nanoseconds: the times are not more precise, and it is shorter in the line.
             push_float(out, (seconds * 1e9).round() / 1e9);
         }
         if self.duration_s > 0.0 {
-            out.extend_from_slice(br#","gen_ai.response.output_tokens_per_second":"#);
+            out.extend_from_slice(derived::OUTPUT_TOKENS_PER_SECOND.member.as_bytes());
             push_float(out, (self.output_tokens as f64 / self.duration_s * 1e3).round() / 1e3);
         }
     }

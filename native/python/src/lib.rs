@@ -53,6 +53,7 @@ mod waiting;
 mod websocket;
 mod writer;
 
+use lines::catalogue::{self, Entry};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use std::ffi::CStr;
@@ -109,15 +110,17 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stdlib::prepare_records, module)?)?;
     module.add_function(wrap_pyfunction!(terminal::terminal_line, module)?)?;
     module.add_function(wrap_pyfunction!(terminal::terminal_has_colours, module)?)?;
-    module.add_function(wrap_pyfunction!(request_fields, module)?)?;
+    module.add_function(wrap_pyfunction!(fields, module)?)?;
     Ok(())
 }
 
-/// Return name, SQL type and meaning of each field of a request's record; no type: its value stands under other names.
+/// The catalogue: name, source, SQL type, unit, meaning of each field, and whether its values are few.
 #[pyfunction]
-fn request_fields() -> Vec<(&'static str, &'static str, &'static str)> {
-    let fields = request::fields::of_requests();
-    fields.iter().map(|field| (field.name, field.column, field.meaning.trim())).collect()
+fn fields() -> Vec<(&'static str, &'static str, &'static str, &'static str, &'static str, bool)> {
+    let of = |entry: Entry| {
+        (entry.name, entry.source.name(), entry.column, entry.unit(), entry.meaning, entry.has_few_values)
+    };
+    catalogue::fields().into_iter().map(of).collect()
 }
 
 /// A C function with `METH_FASTCALL`, bound to `this`.

@@ -32,14 +32,19 @@ const HEAD_BYTES: usize = 4;
 const CUT: &[u8] = "…".as_bytes();
 
 /// Fields that a header can have in place of `http.request.header.<name>`; an application sets the first three.
-pub const FIELDS: [&str; 6] =
-    ["tenant.id", "enduser.id", "gen_ai.conversation.id", "api_key.hash", "user_agent.original", "server.address"];
-/// The first of them.
-pub const TENANT: &str = FIELDS[0];
+pub const FIELDS: [&str; 6] = [TENANT, USER, CONVERSATION, API_KEY, USER_AGENT, SERVER_ADDRESS];
+pub const TENANT: &str = "tenant.id";
+pub const USER: &str = "enduser.id";
+pub const CONVERSATION: &str = "gen_ai.conversation.id";
+pub const API_KEY: &str = "api_key.hash";
+pub const USER_AGENT: &str = "user_agent.original";
+pub const SERVER_ADDRESS: &str = "server.address";
 /// The member of the body that stands for all of it.
 pub const WHOLE_BODY: &str = "http.request.body";
 /// The tools that the model may call.
 pub const TOOLS: &str = "gen_ai.tool.definitions";
+/// What stands before such a member's name in the line.
+pub const BODY_FIELD: &str = "openai.request.";
 /// The members of a body that `record_body_fields` can name.
 pub const BODY_FIELDS: [&str; 4] = ["user", "metadata", "prompt_cache_key", "safety_identifier"];
 

@@ -48,9 +48,9 @@ crate::group! {
     /// How it ended.
     pub struct End<'a> {
         /// `ok`, `error`, `client_disconnect`, `timeout`, `server_shutdown`, `aborted` or `process_died`.
-        "outcome" => outcome: Outcome,
+        "outcome" => outcome: Outcome [few],
         /// Class of the exception that ended it, the type that a stream reported, or what else went wrong.
-        "error.type" => error_type: &'a str,
+        "error.type" => error_type: &'a str [few],
     }
 }
 
@@ -58,13 +58,13 @@ crate::group! {
     /// The request and its answer as HTTP has them.
     pub struct Http<'a> {
         /// The method.
-        "http.request.method" => method: &'a str,
+        "http.request.method" => method: &'a str [few],
         /// The path, without the query.
         "url.path" => path: Path<'a>,
         /// Template of the route that was taken.
-        "http.route" => route: Route<'a>,
+        "http.route" => route: Route<'a> [few],
         /// Version of HTTP.
-        "network.protocol.version" => protocol_version: &'a str,
+        "network.protocol.version" => protocol_version: &'a str [few],
         /// Address of the client, as the server reports it.
         "client.address" => client_address: &'a str,
         /// The status, if the answer has begun.
@@ -90,9 +90,9 @@ crate::group! {
         /// Seconds from the last part of the answer until the application was done.
         "after_response_s" => seconds: Option<f64>,
         /// How the work after the answer failed.
-        "after_response_outcome" => outcome: Option<Outcome>,
+        "after_response_outcome" => outcome: Option<Outcome> [few],
         /// Class of the exception there.
-        "after_response_error_type" => error_type: &'a str,
+        "after_response_error_type" => error_type: &'a str [few],
     }
 }
 
@@ -137,7 +137,7 @@ crate::group! {
     /// What was asked and answered; the listener reads `gen_ai.request.*` and `gen_ai.response.*` from the bodies.
     pub struct GenAi<'a> {
         /// What the path asks for, such as `chat`.
-        "gen_ai.operation.name" => operation: &'static str,
+        "gen_ai.operation.name" => operation: &'static str [few],
         /// The request's body.
         "request_body" => request: Option<&'a mut Captured>,
         /// The answer's body.
@@ -149,7 +149,7 @@ crate::group! {
     /// Why it is on record.
     pub struct Sampling {
         /// `head`, `error`, `slow`, `abort` or `forced`.
-        "sampled_by" => by: SampledBy,
+        "sampled_by" => by: SampledBy [few],
         /// How many requests it stands for, where that is known.
         ADJUSTED_COUNT => count: Option<f64>,
     }
@@ -177,7 +177,7 @@ crate::group! {
         /// Tokens of the input that were found in a cache.
         "gen_ai.usage.cache_read.input_tokens" => cached: Option<u64>,
         /// Who counted: `response`, `engine` or `model`.
-        "usage_source" => source: &'static str,
+        "usage_source" => source: &'static str [few],
     }
 }
 
@@ -209,11 +209,11 @@ crate::group! {
     #[derive(Clone, Copy, Debug)]
     pub struct Served<'a> {
         /// Name of the model.
-        "triton.model_name" => name: Exact<'a>,
+        "triton.model_name" => name: Exact<'a> [few],
         /// Its version.
-        "triton.model_version" => version: Exact<'a>,
+        "triton.model_version" => version: Exact<'a> [few],
         /// Its instance.
-        "triton.model_instance_name" => instance: Exact<'a>,
+        "triton.model_instance_name" => instance: Exact<'a> [few],
         /// Requests of the batch.
         "triton.batch_size" => batch_size: u64,
         /// Place in the batch, from 0.
@@ -240,7 +240,7 @@ crate::group! {
     /// The exception that ended it.
     pub struct Exception<'a> {
         /// Its class.
-        "exception.type" => kind: Rest<'a>,
+        "exception.type" => kind: Rest<'a> [few],
         /// Its message.
         "exception.message" => message: Rest<'a>,
         /// Its stack.
@@ -252,11 +252,11 @@ crate::group! {
     /// The call over gRPC that it was.
     pub struct Rpc<'a> {
         /// `grpc`.
-        "rpc.system.name" => system: &'static str,
+        "rpc.system.name" => system: &'static str [few],
         /// Service and method, such as `inference.GRPCInferenceService/ModelInfer`.
-        "rpc.method" => method: Path<'a>,
+        "rpc.method" => method: Path<'a> [few],
         /// Name of the call's status, such as `OK` or `UNAVAILABLE`.
-        "rpc.response.status_code" => status: &'static str,
+        "rpc.response.status_code" => status: &'static str [few],
     }
 }
 

@@ -3,6 +3,7 @@
 use super::keys::Key;
 use super::scan::Visit;
 use super::{Declared, ExtractedFacts};
+use crate::catalogue::derived;
 use crate::json::escape;
 use crate::json::lex::Scalar;
 use crate::json::text;
@@ -116,25 +117,24 @@ impl<'a> Visit<'a, Key> for RequestFacts<'a> {
 impl RequestFacts<'_> {
     /// Append the facts as `,"key":value`; return where in `out` the tools are.
     pub fn push(&self, out: &mut Vec<u8>) -> Range<usize> {
-        push_text(out, r#","gen_ai.request.model":"#, self.model);
+        push_text(out, derived::REQUEST_MODEL.member, self.model);
         if let Some(stream) = self.stream {
-            out.extend_from_slice(br#","gen_ai.request.stream":"#);
-            out.extend_from_slice(if stream { b"true" } else { b"false" });
+            derived::REQUEST_STREAM.push(out, if stream { "true" } else { "false" });
         }
-        push_number(out, r#","gen_ai.request.max_tokens":"#, self.max_tokens);
-        push_number(out, r#","gen_ai.request.temperature":"#, self.temperature);
-        push_number(out, r#","gen_ai.request.top_p":"#, self.top_p);
-        push_number(out, r#","gen_ai.request.top_k":"#, self.top_k);
-        push_number(out, r#","gen_ai.request.seed":"#, self.seed);
-        push_number(out, r#","gen_ai.request.choice.count":"#, self.choice_count);
-        push_number(out, r#","gen_ai.request.frequency_penalty":"#, self.frequency_penalty);
-        push_number(out, r#","gen_ai.request.presence_penalty":"#, self.presence_penalty);
-        push_texts(out, r#","gen_ai.request.stop_sequences":["#, self.stops.0.iter().flatten());
+        push_number(out, derived::MAX_TOKENS.member, self.max_tokens);
+        push_number(out, derived::TEMPERATURE.member, self.temperature);
+        push_number(out, derived::TOP_P.member, self.top_p);
+        push_number(out, derived::TOP_K.member, self.top_k);
+        push_number(out, derived::SEED.member, self.seed);
+        push_number(out, derived::CHOICE_COUNT.member, self.choice_count);
+        push_number(out, derived::FREQUENCY_PENALTY.member, self.frequency_penalty);
+        push_number(out, derived::PRESENCE_PENALTY.member, self.presence_penalty);
+        push_texts(out, derived::STOP_SEQUENCES, self.stops.0.iter().flatten());
         match self.output_type {
             Some(b"json_object" | b"json_schema" | b"json") => {
-                out.extend_from_slice(br#","gen_ai.output.type":"json""#)
+                derived::OUTPUT_TYPE.push(out, r#""json""#);
             }
-            Some(b"text") => out.extend_from_slice(br#","gen_ai.output.type":"text""#),
+            Some(b"text") => derived::OUTPUT_TYPE.push(out, r#""text""#),
             _ => {}
         }
         let start = out.len();
@@ -144,16 +144,16 @@ impl RequestFacts<'_> {
 
     /// Append the tools, without what describes them.
     fn push_tools(&self, out: &mut Vec<u8>) {
-        let mut before = r#","gen_ai.tool.definitions":[{"type":"#;
-        for tool in self.tools.0.iter().flatten().filter(|tool| tool.name.is_some()) {
-            push_text(out, before, Some(tool.kind.unwrap_or(b"function")));
-            push_text(out, r#","name":"#, tool.name);
-            out.push(b'}');
-            before = r#",{"type":"#;
-        }
-        if before.starts_with(",{") {
-            out.push(b']');
-        }
+        push_list(
+            out,
+            derived::TOOLS,
+            self.tools.0.iter().flatten().filter(|tool| tool.name.is_some()),
+            |out, tool| {
+                push_text(out, r#"{"type":"#, Some(tool.kind.unwrap_or(b"function")));
+                push_text(out, r#","name":"#, tool.name);
+                out.push(b'}');
+            },
+        );
     }
 }
 
@@ -211,12 +211,12 @@ impl<'a> ResponseFacts<'a> {
 
     /// Append the facts as `,"key":value`, in the names of `semconv`.
     pub fn push(&self, out: &mut Vec<u8>, semconv: Semconv) {
-        push_text(out, r#","gen_ai.response.id":"#, self.id);
-        push_text(out, r#","gen_ai.response.model":"#, self.model);
-        push_texts(out, r#","gen_ai.response.finish_reasons":["#, self.finish_reasons.iter().flatten());
+        push_text(out, derived::RESPONSE_ID.member, self.id);
+        push_text(out, derived::RESPONSE_MODEL.member, self.model);
+        push_texts(out, derived::FINISH_REASONS, self.finish_reasons.iter().flatten());
         self.usage.push(out, semconv);
         if self.usage.has_tokens() && !self.is_begun {
-            out.extend_from_slice(br#","usage_source":"response""#);
+            derived::USAGE_SOURCE.push(out, r#""response""#);
         }
     }
 
@@ -356,11 +356,19 @@ fn push_text(out: &mut Vec<u8>, key: &str, raw: Option<&[u8]>) {
     escape::push_string(out, &plain[..len]);
 }
 
-/// Append a list of texts behind its key and `[`; nothing if it is empty.
-fn push_texts<'a>(out: &mut Vec<u8>, key: &str, texts: impl Iterator<Item = &'a &'a [u8]>) {
-    let mut before = key;
-    for text in texts {
-        push_text(out, before, Some(text));
+fn push_texts<'a>(out: &mut Vec<u8>, key: derived::Key, texts: impl Iterator<Item = &'a &'a [u8]>) {
+    push_list(out, key, texts, |out, text| push_text(out, "", Some(text)));
+}
+
+/// Append a list; nothing if it is empty.
+fn push_list<T>(out: &mut Vec<u8>, key: derived::Key, items: impl Iterator<Item = T>, push: impl Fn(&mut Vec<u8>, T)) {
+    let mut before = key.member;
+    for item in items {
+        out.extend_from_slice(before.as_bytes());
+        if before != "," {
+            out.push(b'[');
+        }
+        push(out, item);
         before = ",";
     }
     if before == "," {

@@ -7,6 +7,7 @@
 use super::facts::{MAX_TEXT_BYTES, RequestFacts};
 use super::keys::Key;
 use super::scan::Visit;
+use crate::catalogue::derived;
 use crate::json::lex::Scalar;
 use crate::json::{escape, number, text};
 use memchr::memmem;
@@ -15,7 +16,14 @@ use queue::record::Body;
 /// Longest line that divides parts: RFC 2046 allows 70 characters.
 const LONGEST_DIVIDER: usize = 2 + 70;
 /// Parts of a form that are written under their own names.
-const SMALL: [&str; 6] = ["language", "to_language", "response_format", "size", "quality", "purpose"];
+const SMALL: [(&[u8], derived::Key); 6] = [
+    (b"language", derived::FORM_LANGUAGE),
+    (b"to_language", derived::FORM_TO_LANGUAGE),
+    (b"response_format", derived::FORM_RESPONSE_FORMAT),
+    (b"size", derived::FORM_SIZE),
+    (b"quality", derived::FORM_QUALITY),
+    (b"purpose", derived::FORM_PURPOSE),
+];
 /// Parts that hold what a client says.
 const TEXTS: [&str; 3] = ["prompt", "text", "input"];
 
@@ -47,13 +55,9 @@ impl<'a> Part<'a> {
         (!text.contains(|c: char| c.is_control() || matches!(c, '"' | '\\'))).then_some(text)
     }
 
-    fn is_named(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| name.as_bytes() == self.name)
-    }
-
     /// Whether it holds what a client says.
     pub fn is_text(&self) -> bool {
-        self.file_name.is_none() && self.is_named(&TEXTS)
+        self.file_name.is_none() && TEXTS.iter().any(|name| name.as_bytes() == self.name)
     }
 }
 
@@ -113,24 +117,23 @@ impl<'a> Form<'a> {
             facts.scalar(&[key], scalar);
         }
         facts.push(out);
-        for part in self.parts.iter().filter(|part| part.is_named(&SMALL)) {
-            if let Some(value) = part.value() {
-                out.extend_from_slice(br#","form."#);
-                out.extend_from_slice(part.name);
-                out.extend_from_slice(br#"":"#);
+        for part in &self.parts {
+            let key = SMALL.iter().find(|(name, _)| *name == part.name);
+            if let (Some((_, key)), Some(value)) = (key, part.value()) {
+                out.extend_from_slice(key.member.as_bytes());
                 escape::push_string(out, value.as_bytes());
             }
         }
         if let Some(file) = self.file() {
             let name = file.file_name.unwrap_or_default();
-            out.extend_from_slice(br#","file.name":"#);
+            out.extend_from_slice(derived::FILE_NAME.member.as_bytes());
             escape::push_string(out, &name[..name.len().min(MAX_TEXT_BYTES)]);
             if !file.media_type.is_empty() {
-                out.extend_from_slice(br#","file.mime_type":"#);
+                out.extend_from_slice(derived::FILE_MIME_TYPE.member.as_bytes());
                 escape::push_string(out, file.media_type);
             }
             if let Some(size) = file.size {
-                out.extend_from_slice(br#","file.size":"#);
+                out.extend_from_slice(derived::FILE_SIZE.member.as_bytes());
                 number::push_integer(out, size);
             }
         }

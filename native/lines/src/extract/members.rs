@@ -6,6 +6,7 @@
 use super::facts::MAX_TEXT_BYTES;
 use super::messages::{digest, push_hash};
 use super::{Resume, lex, without_mark};
+use crate::catalogue::derived;
 use crate::json::{bounded, escape, rewrite, text};
 use queue::record::{Body, BodyKind};
 use request::added::{Kind, Member, members};
@@ -72,7 +73,7 @@ fn push_body(out: &mut Vec<u8>, body: &Body<'_>) -> bool {
     let kept = if body.complete { body.head } else { text::without_cut_last_character(body.head) };
     escape::push_string(out, kept);
     if !body.complete {
-        out.extend_from_slice(br#","http.request.body.truncated":true"#);
+        derived::BODY_TRUNCATED.push(out, "true");
     }
     true
 }

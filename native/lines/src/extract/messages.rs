@@ -5,6 +5,7 @@
 //! valid JSON, and all of it was in the body; bytes of media are never written.
 
 use super::{documents, form::Form, last_element, lex, scan::scan, without_mark};
+use crate::catalogue::derived;
 use names::LEVELS;
 use parts::{Kind, Message, Part, Piece};
 use queue::record::{Body, BodyKind, BodyText};
@@ -74,7 +75,7 @@ fn push_read(out: &mut Vec<u8>, writer: &mut Writer<'_>, body: &Body<'_>, mut re
         }
         push_messages(out, writer, &[plain(body, kind)], is_request);
         if is_withheld {
-            out.extend_from_slice(br#","output_withheld":"unknown format""#);
+            derived::OUTPUT_WITHHELD.push(out, r#""unknown format""#);
         }
     }
 }

@@ -4,12 +4,10 @@
 //! and is compared with them by the first and last eight bytes; most of those that are not recorded go no further.
 
 use super::few::{BLOCK, FewMembers};
-use super::{FIELDS, HEAD_BYTES, Kind, MAX_HEADERS, Members, TOOLS, WHOLE_BODY};
+use super::{API_KEY, BODY_FIELD, FIELDS, HEAD_BYTES, Kind, MAX_HEADERS, Members, TOOLS, WHOLE_BODY};
 use std::sync::Arc;
 
-const API_KEY: &str = "api_key.hash";
 const HEADER: &str = "http.request.header.";
-const BODY_FIELD: &str = "openai.request.";
 /// Parts of the names of headers that carry credentials.
 const CREDENTIALS: [&str; 9] =
     ["authorization", "cookie", "api-key", "apikey", "api_key", "token", "secret", "password", "credential"];

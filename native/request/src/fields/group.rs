@@ -32,6 +32,8 @@ pub struct FieldInfo {
     pub column: &'static str,
     /// What it means, in a sentence of Markdown that begins with a blank.
     pub meaning: &'static str,
+    /// Whether its texts are few, so that a table stores each only once.
+    pub has_few_values: bool,
 }
 
 /// Fields that stand together.
@@ -66,13 +68,15 @@ impl<G: Group + Copy> Group for &G {
 }
 
 /// Declares a struct that is a [`Group`](crate::fields::Group). A field is its meaning, and `NAME => MEMBER: TYPE`; the
-/// type is a [`Field`](crate::fields::Field).
+/// type is a [`Field`](crate::fields::Field). `[few]` behind it: its texts are few.
 #[macro_export]
 macro_rules! group {
+    (@) => { false };
+    (@ few) => { true };
     (
         $(#[$meta:meta])*
         $vis:vis struct $group:ident $(<$life:lifetime>)? {
-            $( $(#[doc = $meaning:literal])+ $name:expr => $member:ident: $kind:ty, )+
+            $( $(#[doc = $meaning:literal])+ $name:expr => $member:ident: $kind:ty $([$few:ident])?, )+
         }
     ) => {
         $(#[$meta])*
@@ -86,6 +90,7 @@ macro_rules! group {
                     name: $name,
                     column: <$kind as $crate::fields::Field>::COLUMN,
                     meaning: concat!($($meaning),+),
+                    has_few_values: $crate::group!(@ $($few)?),
                 }, )+
             ];
 

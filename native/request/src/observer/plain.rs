@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     const fn field(name: &'static str) -> FieldInfo {
-        FieldInfo { name, column: "", meaning: "" }
+        FieldInfo { name, column: "", meaning: "", has_few_values: false }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::number::{Number, push_number};
 use super::set;
+use crate::catalogue::derived;
 use crate::extract::keys::Key;
 use crate::json::lex::Scalar;
 use crate::names::Semconv;
@@ -150,18 +151,18 @@ impl Usage {
 
     /// Append the counts as `,"key":value`.
     pub fn push(&self, out: &mut Vec<u8>, semconv: Semconv) {
-        push_number(out, r#","gen_ai.usage.input_tokens":"#, self.all_input());
-        push_number(out, r#","gen_ai.usage.output_tokens":"#, self.all_output());
-        push_number(out, r#","gen_ai.usage.cache_read.input_tokens":"#, self.all_cached());
+        push_number(out, derived::INPUT_TOKENS.member, self.all_input());
+        push_number(out, derived::OUTPUT_TOKENS.member, self.all_output());
+        push_number(out, derived::CACHED_TOKENS.member, self.all_cached());
         let written = self.cache_write.or(self.cache_creation);
         if written.is_some() {
-            let key = format!(",\"{}\":", semconv.name("gen_ai.usage.cache_creation.input_tokens"));
+            let key = format!(",\"{}\":", semconv.name(derived::CACHE_CREATION_TOKENS.name));
             push_number(out, &key, written);
         }
-        push_number(out, r#","gen_ai.usage.reasoning.output_tokens":"#, self.reasoning);
-        push_number(out, r#","gen_ai.usage.audio.input_tokens":"#, self.audio_input);
-        push_number(out, r#","gen_ai.usage.image.input_tokens":"#, self.image_input);
-        push_number(out, r#","gen_ai.usage.audio.output_tokens":"#, self.audio_output);
-        push_number(out, r#","audio_input_s":"#, self.seconds);
+        push_number(out, derived::REASONING_TOKENS.member, self.reasoning);
+        push_number(out, derived::AUDIO_INPUT_TOKENS.member, self.audio_input);
+        push_number(out, derived::IMAGE_INPUT_TOKENS.member, self.image_input);
+        push_number(out, derived::AUDIO_OUTPUT_TOKENS.member, self.audio_output);
+        push_number(out, derived::AUDIO_INPUT_S.member, self.seconds);
     }
 }
