@@ -15,7 +15,7 @@ __all__ = [
     "HealthReason",
     "HealthWatch",
     "Json",
-    "LaneWatch",
+    "DirectoryWatch",
     "LeastSeverity",
     "LineChain",
     "Metrics",
@@ -313,7 +313,7 @@ class Metrics:
     def render(self, accept: str) -> tuple[bytes, str]: ...
 
 @final
-class LaneWatch:
+class DirectoryWatch:
     def __new__(
         cls,
         queue_directory: Path,
@@ -324,7 +324,7 @@ class LaneWatch:
         clear_ratio: float,
         oldest_age_s: float,
         stuck_after_s: float,
-    ) -> LaneWatch: ...
+    ) -> DirectoryWatch: ...
     def look(self) -> Health: ...
     def queues(self) -> list[dict[str, Any]]: ...
     def totals(self) -> dict[str, Any]: ...

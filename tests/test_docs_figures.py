@@ -44,7 +44,7 @@ HELD = {
     "docs/install.md": {"15 MB": ("tests/test_images.py", "<= 15_000_000")},
     "docs/loss.md": {
         "80 %": RESERVED,
-        "250 ms": ("native/queue/src/caretaker.rs", "from_millis(250)"),
+        "250 ms": ("native/queue/src/queue_check.rs", "from_millis(250)"),
     },
     "docs/object-storage.md": {"1 GB": ("inference_logging/ship/s3/table.py", '"1GB"')},
     "docs/operating.md": {"95 %": INTERVAL},

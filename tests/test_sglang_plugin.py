@@ -106,9 +106,9 @@ def test_by_inference_logging_run_each_request_is_recorded_once_too(
 
 @pytest.fixture
 def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Any]]]:
-    """Import the stand-in here, without any wish of the environment; return the hooks that are registered."""
+    """Import the stand-in here, without any variable of the environment; return the hooks that are registered."""
     monkeypatch.syspath_prepend(str(STAND_IN))
-    for name in (*plugin.WISHES, plugin.APP_PATH, "SGLANG_RUST_SERVER"):
+    for name in (*plugin.VARIABLES, plugin.APP_PATH, "SGLANG_RUST_SERVER"):
         monkeypatch.delenv(name, raising=False)
     from sglang.srt.plugins.hook_registry import HookRegistry
 
@@ -125,11 +125,11 @@ def test_an_installed_package_alone_changes_nothing(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("wish", plugin.WISHES)
+@pytest.mark.parametrize("variable", plugin.VARIABLES)
 def test_either_variable_asks_for_records(
-    hooks: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch, wish: str
+    hooks: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.setenv(wish, "/somewhere")
+    monkeypatch.setenv(variable, "/somewhere")
     plugin.register()
     assert list(hooks) == ["sglang.srt.utils.common.set_uvicorn_logging_configs"]
 
@@ -137,7 +137,7 @@ def test_either_variable_asks_for_records(
 def test_what_another_version_lacks_is_reported_by_name(
     hooks: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(plugin.WISHES[0], "/somewhere")
+    monkeypatch.setenv(plugin.VARIABLES[0], "/somewhere")
     from sglang.srt.utils import common
 
     monkeypatch.delattr(common, "set_uvicorn_logging_configs")
@@ -149,7 +149,7 @@ def test_what_another_version_lacks_is_reported_by_name(
 def test_a_server_in_rust_is_reported(
     hooks: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(plugin.WISHES[0], "/somewhere")
+    monkeypatch.setenv(plugin.VARIABLES[0], "/somewhere")
     monkeypatch.setenv("SGLANG_RUST_SERVER", "True")
     plugin.register()
     assert hooks == {}
@@ -159,7 +159,7 @@ def test_a_server_in_rust_is_reported(
 def test_an_application_path_of_the_users_own_stays(
     hooks: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(plugin.WISHES[0], "/somewhere")
+    monkeypatch.setenv(plugin.VARIABLES[0], "/somewhere")
     monkeypatch.setenv(plugin.APP_PATH, "mine:app")
     plugin.register()
     ((hook,),) = hooks.values()
@@ -170,7 +170,7 @@ def test_an_application_path_of_the_users_own_stays(
 def test_a_plugin_that_is_found_twice_adds_one_middleware(
     hooks: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(plugin.WISHES[0], "/somewhere")
+    monkeypatch.setenv(plugin.VARIABLES[0], "/somewhere")
     monkeypatch.setenv(plugin.APP_PATH, "mine:app")
     plugin.register()
     plugin.register()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger
-from inference_logging._native import LaneWatch
+from inference_logging._native import DirectoryWatch
 from inference_logging.read.view import books, lanes
 from inference_logging.read.view.books import Verified
 from tests.command_line import run
@@ -104,7 +104,7 @@ def test_a_look_from_outside_creates_and_changes_nothing(logger: Any, tmp_path: 
     assert logger.flush(20)
     queues = tmp_path / "queues"
     before = sorted((path.name, path.stat().st_size) for path in queues.rglob("*"))
-    watch = LaneWatch(queues, **LIMITS)
+    watch = DirectoryWatch(queues, **LIMITS)
     assert watch.look().state == "ok"
     assert watch.totals()["written"] >= 1
     assert watch.requests()["outcomes"]
@@ -113,7 +113,7 @@ def test_a_look_from_outside_creates_and_changes_nothing(logger: Any, tmp_path: 
 
 def test_a_directory_that_no_process_has_used_is_named_and_left_empty(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=str(tmp_path)):
-        LaneWatch(tmp_path, **LIMITS)
+        DirectoryWatch(tmp_path, **LIMITS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,12 +123,12 @@ def test_a_page_that_was_cut_short_is_refused_and_left_as_it_is(logger: Any, tmp
     copy.mkdir()
     (copy / page.name).write_bytes(page.read_bytes()[:100])
     with pytest.raises(OSError, match="is not a control file"):
-        LaneWatch(copy, **LIMITS)
+        DirectoryWatch(copy, **LIMITS)
     assert (copy / page.name).stat().st_size == 100
     (copy / page.name).unlink()
     (copy / page.name).symlink_to(page)
     with pytest.raises(OSError, match="is not a control file"):
-        LaneWatch(copy, **LIMITS)
+        DirectoryWatch(copy, **LIMITS)
 
 
 def test_a_segment_can_not_name_a_directory_that_is_no_queue_directory(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ UNCONVERTIBLE: Final = "unconvertible"
 
 
 class Limits(Protocol):
-    """The parameters that steer a shipper; ``Config`` has them."""
+    """The parameters of a shipper; ``Config`` has them."""
 
     ship_batch_records: int
     ship_batch_bytes: int

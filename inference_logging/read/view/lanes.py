@@ -62,7 +62,7 @@ class Lanes:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._watches: dict[Path, _native.LaneWatch] = {}
+        self._watches: dict[Path, _native.DirectoryWatch] = {}
         self._lock = threading.Lock()
 
     def states(self, queue_directories: Iterable[Path]) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ class Lanes:
     def _state(self, path: Path) -> dict[str, Any]:
         try:
             if path not in self._watches:
-                self._watches[path] = _native.LaneWatch(path, **_limits())
+                self._watches[path] = _native.DirectoryWatch(path, **_limits())
             watch = self._watches[path]
             health, queues = watch.look(), watch.queues()
             if not queues and any(one.kind == "no_listener" for one in health.reasons):

@@ -32,7 +32,7 @@ _KINDS: Final[dict[type[Exception], str]] = {
 
 
 class Limits(Protocol):
-    """The parameters that steer it; ``Config`` has them."""
+    """Its parameters; ``Config`` has them."""
 
     ship_interval_s: float
     ship_retry_s: float

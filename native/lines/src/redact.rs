@@ -29,18 +29,18 @@ use memchr::memmem;
 
 use edits::Edits;
 use gate::Gate;
+use hints::Hints;
 use paths::Paths;
 use patterns::Patterns;
-use sight::Sight;
 use spelled::Spelled;
 use walk::Walk;
 
 mod edits;
 mod finders;
 mod gate;
+mod hints;
 mod paths;
 mod patterns;
-mod sight;
 mod spelled;
 mod view;
 mod walk;
@@ -120,8 +120,8 @@ impl Rules {
         !self.patterns.is_empty()
     }
 
-    fn sight_of(&self, text: &[u8], seen: Sight) -> Sight {
-        self.gate.sight_of(text, &self.patterns, seen)
+    fn hints_in(&self, text: &[u8], seen: Hints) -> Hints {
+        self.gate.hints_in(text, &self.patterns, seen)
     }
 
     /// The name under which the value of a field is replaced, if only the field's name is known.
@@ -159,11 +159,11 @@ impl Redaction {
     #[inline(never)]
     pub fn line(&mut self, out: &mut Vec<u8>, fields: usize) {
         let line = &out[fields..];
-        let sight = self.rules.sight_of(line, Sight::ALL);
-        if sight.is_empty() {
+        let hints = self.rules.hints_in(line, Hints::ALL);
+        if hints.is_empty() {
             return;
         }
-        let walk = Walk::new(&self.rules, &mut self.edits, sight);
+        let walk = Walk::new(&self.rules, &mut self.edits, hints);
         let whole = std::str::from_utf8(line).is_ok() && walk.line(line.strip_suffix(b"\n").unwrap_or(line));
         if !whole {
             self.edits.clear();
@@ -227,11 +227,11 @@ impl Redaction {
             return None;
         }
         let quoted = [b",\"", key.as_bytes(), b"\":\"", raw, b"\"}"].concat();
-        let sight = self.rules.sight_of(&quoted, Sight::ALL);
-        if sight.is_empty() {
+        let hints = self.rules.hints_in(&quoted, Hints::ALL);
+        if hints.is_empty() {
             return None;
         }
-        if !Walk::new(&self.rules, &mut self.edits, sight).line(&quoted) {
+        if !Walk::new(&self.rules, &mut self.edits, hints).line(&quoted) {
             self.edits.clear();
             return Some(b"_OTHER".to_vec());
         }

@@ -8,9 +8,9 @@ use crate::delivery::{Delivery, Sinks, read_now};
 use crate::housekeeper::{Housekeeper, report_of};
 use crate::leader::{Leader, Leadership, ListenerSettings, Round};
 use crate::overrides;
-use queue::caretaker::LOOK_AFTER_INTERVAL;
 use queue::control::Control;
 use queue::lock::{Attempt, ProcessLock};
+use queue::queue_check::CHECK_INTERVAL;
 use queue::queue_file::QueueFile;
 use queue::system::{mask_signals, now_monotonic_nano, thread_cpu_nano};
 use request::runtime::Runtime;
@@ -54,7 +54,7 @@ pub struct Listener {
 struct ListenerThread {
     /// Another queue has replaced this thread's: only the rest of it is still to be written.
     retired_at: AtomicU64,
-    look_after: Box<dyn Fn() + Send + Sync>,
+    check_queue: Box<dyn Fn() + Send + Sync>,
     looked_at: AtomicU64,
     /// Monotonic nanoseconds after which the thread must be gone; 0 while it should run.
     stop_at: AtomicU64,
@@ -78,7 +78,7 @@ impl Listener {
     }
 
     /// As `start`, with the control page that the queue has had since it was made: its directory may be gone already.
-    /// From time to time the thread calls `look_after`, which checks whether the process needs another queue.
+    /// From time to time the thread calls `check_queue`, which checks whether the process needs another queue.
     ///
     /// # Errors
     /// No thread can be started.
@@ -86,11 +86,11 @@ impl Listener {
         settings: ListenerSettings,
         open: OpenSinks,
         (queue, control): (Arc<QueueFile>, Control),
-        look_after: Box<dyn Fn() + Send + Sync>,
+        check_queue: Box<dyn Fn() + Send + Sync>,
     ) -> io::Result<Self> {
         let shared = Arc::new(ListenerThread {
             retired_at: AtomicU64::new(0),
-            look_after,
+            check_queue,
             looked_at: AtomicU64::new(0),
             stop_at: AtomicU64::new(0),
             queue,
@@ -164,7 +164,7 @@ impl ListenerThread {
             if self.may_end() && self.is_without_queue() {
                 break;
             }
-            self.look_after();
+            self.check_queue();
             let stopping = self.stop_at.load(Ordering::Acquire) != 0;
             if stopping {
                 control.request_flush();
@@ -191,12 +191,12 @@ impl ListenerThread {
     }
 
     /// Checks, from time to time, whether the process needs another queue.
-    fn look_after(&self) {
+    fn check_queue(&self) {
         let now = now_monotonic_nano();
-        if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_AFTER_INTERVAL.as_nanos() as u64 {
+        if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= CHECK_INTERVAL.as_nanos() as u64 {
             self.looked_at.store(now, Ordering::Relaxed);
             if !self.is_ending() {
-                (self.look_after)();
+                (self.check_queue)();
             }
         }
     }
@@ -253,7 +253,7 @@ impl ListenerThread {
             if self.may_end() && (self.is_past_deadline() || !self.has_work(&leader)) || self.is_elsewhere(&leader) {
                 break;
             }
-            self.look_after();
+            self.check_queue();
             if let Some(runtime) = self.runtime {
                 overrides::clear_over(runtime, &self.directory, &self.queue);
             }

@@ -4,12 +4,12 @@ use crate::delivery::{Kept, NamedSink, Sinks};
 use crate::leader::ListenerSettings;
 use crate::listener::Listener;
 use crate::sink::{DeliverySettings, SinkSettings};
-use queue::caretaker::{Caretaker, look_after};
 use queue::commits::is_before;
 use queue::control::Control;
 use queue::lock::ForkSafe;
 use queue::producer::closing::poll;
 use queue::producer::{Producer, QueueSettings};
+use queue::queue_check::{QueueCheck, check_queue};
 use queue::queue_file::{QueueCounts, QueueFile};
 use queue::system::{WallClock, now_monotonic_nano};
 use request::budget::Budget;
@@ -57,7 +57,7 @@ pub struct Service {
     runs_listener: bool,
     kept: Kept,
     /// For a process that runs no listener.
-    caretaker: ForkSafe<Option<Caretaker>>,
+    queue_check: ForkSafe<Option<QueueCheck>>,
     me: Weak<Self>,
 }
 
@@ -83,7 +83,7 @@ impl Service {
             listeners: ForkSafe::new(Vec::new()),
             runs_listener,
             kept: Kept::default(),
-            caretaker: ForkSafe::new(None),
+            queue_check: ForkSafe::new(None),
         });
         // Opened here first, so that an error in them stops the start.
         let opened = service.open_first().and_then(|sinks| service.start_listener(sinks));
@@ -112,13 +112,13 @@ impl Service {
 
     fn start_listener(&self, mut first: Option<Sinks>) -> Result<(), String> {
         if !self.runs_listener {
-            return self.start_caretaker();
+            return self.start_queue_check();
         }
         let Some(queue) = self.producer.queue() else { return Ok(()) };
         let (settings, own, kept) = (self.delivery_settings.clone(), Arc::clone(&queue.file), Arc::clone(&self.kept));
         let open = move || first.take().map_or_else(|| open_sinks(&settings, &own, &kept), Ok);
         let me = self.me.clone();
-        let look_after = move || {
+        let check_queue = move || {
             if let Some(service) = me.upgrade() {
                 service.producer.look_after_queue();
             }
@@ -127,7 +127,7 @@ impl Service {
             self.listener_settings.clone(),
             Box::new(open),
             (Arc::clone(&queue.file), queue.control),
-            Box::new(look_after),
+            Box::new(check_queue),
         );
         let listener = started.map_err(|error| format!("the listener thread cannot be started: {error}"))?;
         self.listeners.with(|listeners| {
@@ -153,13 +153,13 @@ impl Service {
         self.runtime.is_active() && self.runtime.leaves_out(now, requests)
     }
 
-    fn start_caretaker(&self) -> Result<(), String> {
+    fn start_queue_check(&self) -> Result<(), String> {
         let me = self.me.clone();
-        let look = move || me.upgrade().is_some_and(|service| look_after(&service.producer));
-        self.caretaker.with(|caretaker| {
-            if caretaker.is_none() {
-                let started = Caretaker::start(look);
-                *caretaker = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
+        let look = move || me.upgrade().is_some_and(|service| check_queue(&service.producer));
+        self.queue_check.with(|queue_check| {
+            if queue_check.is_none() {
+                let started = QueueCheck::start(look);
+                *queue_check = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
             }
             Ok(())
         })
@@ -197,7 +197,7 @@ impl Service {
         let started = now_monotonic_nano();
         let Some(queue) = self.producer.last_queue(deadline) else { return true };
         let left = || deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
-        drop(self.caretaker.with(Option::take));
+        drop(self.queue_check.with(Option::take));
         let mut lost = self.listeners.with(std::mem::take);
         lost.iter().for_each(|listener| listener.begin_stop(deadline));
         if let Some(listener) = lost.pop()
@@ -221,7 +221,7 @@ impl Service {
     /// Begins again in a forked child: the parent's queue and thread are not its own.
     pub fn after_fork_in_child(&self) {
         self.listeners.with(|listeners| std::mem::forget(std::mem::take(listeners)));
-        self.caretaker.with(|caretaker| std::mem::forget(caretaker.take()));
+        self.queue_check.with(|queue_check| std::mem::forget(queue_check.take()));
         segment_lock::close_inherited();
         self.producer.after_fork_in_child();
     }

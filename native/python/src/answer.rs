@@ -109,7 +109,7 @@ impl RequestObserver {
         ids.look_for_span(py, false);
         self.settle(py);
         if ids.is_special() {
-            self.announce_wishes(py);
+            self.announce_application_fields(py);
         }
         let route = Route::of(&self.scope(py), keys);
         let wanted = self.state.with(py, |state| {

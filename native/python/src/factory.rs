@@ -16,7 +16,7 @@ use super::scope::{ScopeKey, ScopeKeys, prefix_len};
 use super::service::PyService;
 use super::settings::PySettings;
 use super::shared::{MessageKinds, MiddlewareShared, RequestFactory};
-use super::timed_send::{self, Steered};
+use super::timed_send::{self, Decision};
 use super::websocket;
 use super::{FunctionDef, bind};
 use pyo3::IntoPyObjectExt;
@@ -303,14 +303,14 @@ fn begin_bound<'py>(
         return Ok(None);
     }
     let server_send = if factory.shared.service.runtime.is_active() {
-        let steered = timed_send::steer(this, server_send, now, is_any_path);
-        if !matches!(steered, Ok(Steered::Recorded(_))) {
+        let decision = timed_send::decide(this, server_send, now, is_any_path);
+        if !matches!(decision, Ok(Decision::Recorded(_))) {
             factory.shared.forget_on_record(scope);
         }
-        match steered? {
-            Steered::Recorded(send) => send,
-            Steered::NotRecorded(None) => return Ok(None),
-            Steered::NotRecorded(Some(send)) => {
+        match decision? {
+            Decision::Recorded(send) => send,
+            Decision::NotRecorded(None) => return Ok(None),
+            Decision::NotRecorded(Some(send)) => {
                 return (scope.py().None(), server_receive, send).into_bound_py_any(scope.py()).map(Some);
             }
         }

@@ -219,7 +219,7 @@ impl RequestObserver {
         // The engine's reader may have asked for the object.
         let ids = self.ids();
         if ids.is_special() {
-            self.take_wishes(py);
+            self.take_application_fields(py);
         }
         self.state.with(py, |state| {
             ids.with(py, |ids| state.finish(ids, ending, &source, now, producer, settings));
@@ -231,7 +231,7 @@ impl RequestObserver {
     /// Takes over what the application wants of the record.
     #[cold]
     #[inline(never)]
-    fn take_wishes(&self, py: Python<'_>) {
+    fn take_application_fields(&self, py: Python<'_>) {
         let ids = self.ids();
         let (forced, fields) = (ids.is_forced(), ids.take_fields(py));
         self.state.with(py, |state| {
@@ -246,7 +246,7 @@ impl RequestObserver {
 
     /// Takes note, as the answer begins, of what the application wants so far.
     #[inline(never)]
-    pub(super) fn announce_wishes(&self, py: Python<'_>) {
+    pub(super) fn announce_application_fields(&self, py: Python<'_>) {
         let ids = self.ids();
         self.state.with(py, |state| {
             if ids.is_forced() {

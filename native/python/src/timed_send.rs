@@ -20,7 +20,7 @@ use request::runtime::comparison::RequestTimer;
 static SEND: FunctionDef = FunctionDef::one_argument(c"send", send, c"Pass an ASGI message on to the server.");
 
 /// What becomes of a request while something is overridden, with the `send` for the observer or the application.
-pub enum Steered {
+pub enum Decision {
     Recorded(Py<PyAny>),
     /// None: the application gets what the server gave.
     NotRecorded(Option<Py<PyAny>>),
@@ -30,21 +30,21 @@ pub enum Steered {
 /// the middleware asks twice about those.
 #[cold]
 #[inline(never)]
-pub fn steer(
+pub fn decide(
     factory: Borrowed<'_, '_, RequestFactory>,
     server_send: Py<PyAny>,
     now: u64,
     is_asked_again: bool,
-) -> PyResult<Steered> {
+) -> PyResult<Decision> {
     let begins = factory.get().shared.service.runtime.begins(now);
     let timed = begins.compared.filter(|_| begins.is_recorded || is_asked_again);
     let Some(compared) = timed else {
-        return Ok(if begins.is_recorded { Steered::Recorded(server_send) } else { Steered::NotRecorded(None) });
+        return Ok(if begins.is_recorded { Decision::Recorded(server_send) } else { Decision::NotRecorded(None) });
     };
     let timer = GilCell::new(RequestTimer::begin(compared, now));
     let timed = TimedSend { factory: factory.to_owned().unbind(), send: Held::new(server_send), timer };
     let send = bind(&SEND, Bound::new(factory.py(), timed)?.as_any())?;
-    Ok(if begins.is_recorded { Steered::Recorded(send) } else { Steered::NotRecorded(Some(send)) })
+    Ok(if begins.is_recorded { Decision::Recorded(send) } else { Decision::NotRecorded(Some(send)) })
 }
 
 /// The server's own function behind a `send`; None, once the garbage collector has cleared it.

@@ -1,7 +1,7 @@
 //! Shared memory: the queue file of a process, what it holds, who owns it, and what listeners publish beside it.
 //!
 //! ```text
-//! caretaker                    the thread of a process whose listener is elsewhere
+//! queue_check                    the thread of a process whose listener is elsewhere
 //! producer                     emit: severity limits, counted refusals; the slots; another queue after a fork or a loss
 //! inspect, report              what any process may see of a directory; a listener's reports through its own queue
 //! claim                        the right to read a queue: one reader at a time
@@ -19,7 +19,6 @@
 //! Below is the crate `ring`: records in a ring and requests in slots, on borrowed words. This crate depends only on it
 //! and on `libc`, so a producer in another language links nothing else.
 
-pub mod caretaker;
 pub mod claim;
 pub mod commits;
 pub mod configuration;
@@ -32,6 +31,7 @@ pub mod memory;
 pub mod platform;
 pub mod producer;
 pub mod published;
+pub mod queue_check;
 pub mod queue_file;
 pub mod record;
 pub mod report;

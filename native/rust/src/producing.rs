@@ -2,10 +2,10 @@
 //! afterwards. It stands in for the crate `listen` where the feature `listener` is off.
 
 use parameters::{Parameters, ParametersError, Schema};
-use queue::caretaker::{Caretaker, look_after};
 use queue::lock::ForkSafe;
 use queue::producer::closing::poll;
 use queue::producer::{Producer, QueueSettings};
+use queue::queue_check::{QueueCheck, check_queue};
 use queue::queue_file::QueueCounts;
 #[cfg(feature = "requests")]
 use queue::system::WallClock;
@@ -93,7 +93,7 @@ pub struct Service {
     pub producer: Arc<Producer>,
     /// The temporary overrides of an operator.
     pub runtime: Runtime,
-    caretaker: ForkSafe<Option<Caretaker>>,
+    queue_check: ForkSafe<Option<QueueCheck>>,
     me: Weak<Self>,
 }
 
@@ -103,26 +103,26 @@ impl Service {
         let service = Arc::new_cyclic(|me| Self {
             producer: Arc::new(producer),
             runtime,
-            caretaker: ForkSafe::new(None),
+            queue_check: ForkSafe::new(None),
             me: me.clone(),
         });
-        service.start_caretaker().inspect_err(|_| {
+        service.start_queue_check().inspect_err(|_| {
             service.close(Duration::ZERO);
         })?;
         let child = Arc::downgrade(&service);
         service.producer.after_reopen(move || {
-            child.upgrade().map(|service| service.start_caretaker());
+            child.upgrade().map(|service| service.start_queue_check());
         });
         Ok(service)
     }
 
-    fn start_caretaker(&self) -> Result<(), String> {
+    fn start_queue_check(&self) -> Result<(), String> {
         let me = self.me.clone();
-        let look = move || me.upgrade().is_some_and(|service| look_after(&service.producer));
-        self.caretaker.with(|caretaker| {
-            if caretaker.is_none() {
-                let started = Caretaker::start(look);
-                *caretaker = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
+        let look = move || me.upgrade().is_some_and(|service| check_queue(&service.producer));
+        self.queue_check.with(|queue_check| {
+            if queue_check.is_none() {
+                let started = QueueCheck::start(look);
+                *queue_check = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
             }
             Ok(())
         })
@@ -162,7 +162,7 @@ impl Service {
     pub fn close(&self, deadline: Duration) -> bool {
         let started = now_monotonic_nano();
         let Some(queue) = self.producer.last_queue(deadline) else { return true };
-        drop(self.caretaker.with(Option::take));
+        drop(self.queue_check.with(Option::take));
         let left = deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
         let drained = poll(queue.control, left, || self.producer.save_all());
         queue.finish(drained);
@@ -171,7 +171,7 @@ impl Service {
 
     /// Begins again in a forked child: the parent's queue and thread are not its own.
     pub fn after_fork_in_child(&self) {
-        self.caretaker.with(|caretaker| std::mem::forget(caretaker.take()));
+        self.queue_check.with(|queue_check| std::mem::forget(queue_check.take()));
         self.producer.after_fork_in_child();
     }
 

@@ -1,6 +1,6 @@
 """The plugin that SGLang calls in each of its processes: the entry point of the group ``sglang.srt.plugins``.
 
-It does nothing unless the environment says where records go: an installed package alone is no wish to log. SGLang has
+It does nothing unless the environment says where records go: an installed package alone is no variable to log. SGLang has
 no flag for middlewares, but lets plugins hook its functions. The hook is on the last one that it calls before it
 serves. By then it has added its own check of API keys, so this middleware is outside of it, and 401 is recorded too.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from inference_logging.record.asgi.middleware import InferenceLoggingMiddleware
 
-WISHES: Final = ("INFERENCE_LOGGING_DIRECTORY", "INFERENCE_LOGGING_CONFIG_FILE")
+VARIABLES: Final = ("INFERENCE_LOGGING_DIRECTORY", "INFERENCE_LOGGING_CONFIG_FILE")
 """Each alone asks for records."""
 SERVER: Final = "sglang.srt.entrypoints.http_server"
 APP_PATH: Final = "SGLANG_HTTP_SERVER_APP_PATH"
@@ -27,7 +27,7 @@ _TRUE: Final = frozenset({"true", "1", "yes", "y"})
 
 def register() -> None:
     """Let SGLang's HTTP server record its requests, where the environment asks for it; idempotent."""
-    if not any(os.environ.get(name) for name in WISHES):
+    if not any(os.environ.get(name) for name in VARIABLES):
         return
     if os.environ.get("SGLANG_RUST_SERVER", "").lower() in _TRUE:
         _report("SGLANG_RUST_SERVER: HTTP is served by Rust, without any middleware, so there are no request records")

@@ -2,16 +2,16 @@
 //! alone.
 //!
 //! It may report something that is not there, never the reverse: each finder's first condition is here too. An encoded
-//! text ([`Sight::CODED`]) does not show its decoded content, and has to be searched again after decoding.
+//! text ([`Hints::CODED`]) does not show its decoded content, and has to be searched again after decoding.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::{memchr, memchr_iter, memchr2, memmem};
 
 use super::Refused;
 use super::finders::CUT;
+use super::hints::Hints;
 use super::paths::Paths;
 use super::patterns::Patterns;
-use super::sight::Sight;
 
 /// The searches of all rules.
 #[derive(Debug)]
@@ -41,38 +41,38 @@ impl Gate {
     }
 
     /// Search a text, or a part of a line with its escapes; only for the things in `seen`.
-    pub fn sight_of(&self, text: &[u8], patterns: &Patterns, seen: Sight) -> Sight {
-        let mut sight = Sight::default();
-        if seen.has(Sight::AT) && self.at {
-            sight.add(Sight::AT, memchr2(b'@', 0xEF, text).is_some());
+    pub fn hints_in(&self, text: &[u8], patterns: &Patterns, seen: Hints) -> Hints {
+        let mut hints = Hints::default();
+        if seen.has(Hints::AT) && self.at {
+            hints.add(Hints::AT, memchr2(b'@', 0xEF, text).is_some());
         }
-        if seen.has(Sight::CODED) {
-            sight.add(Sight::CODED, is_coded(text));
+        if seen.has(Hints::CODED) {
+            hints.add(Hints::CODED, is_coded(text));
         }
-        if seen.has(Sight::CUT) && patterns.has_built_in() {
-            sight.add(Sight::CUT, memmem::find(text, CUT).is_some());
+        if seen.has(Hints::CUT) && patterns.has_built_in() {
+            hints.add(Hints::CUT, memmem::find(text, CUT).is_some());
         }
-        if seen.has(Sight::DIGITS) {
-            sight.add(Sight::DIGITS, patterns.has_digits(text));
+        if seen.has(Hints::DIGITS) {
+            hints.add(Hints::DIGITS, patterns.has_digits(text));
         }
-        if seen.has(Sight::KEYS | Sight::NAMES) {
-            self.search_words(text, seen, &mut sight);
+        if seen.has(Hints::KEYS | Hints::NAMES) {
+            self.search_words(text, seen, &mut hints);
         }
-        if seen.has(Sight::CUSTOM) {
-            sight.add(Sight::CUSTOM, patterns.may_match_custom(text));
+        if seen.has(Hints::CUSTOM) {
+            hints.add(Hints::CUSTOM, patterns.may_match_custom(text));
         }
-        sight
+        hints
     }
 
-    fn search_words(&self, text: &[u8], seen: Sight, sight: &mut Sight) {
-        sight.add(Sight::NAMES, self.every_line && seen.has(Sight::NAMES));
+    fn search_words(&self, text: &[u8], seen: Hints, hints: &mut Hints) {
+        hints.add(Hints::NAMES, self.every_line && seen.has(Hints::NAMES));
         let is_in = |words: &Option<AhoCorasick>| words.as_ref().is_some_and(|words| words.is_match(text));
-        let both = seen.has(Sight::KEYS) && seen.has(Sight::NAMES);
+        let both = seen.has(Hints::KEYS) && seen.has(Hints::NAMES);
         if both && !is_in(&self.words) {
             return;
         }
-        sight.add(Sight::KEYS, seen.has(Sight::KEYS) && is_in(&self.keys));
-        sight.add(Sight::NAMES, seen.has(Sight::NAMES) && is_in(&self.names));
+        hints.add(Hints::KEYS, seen.has(Hints::KEYS) && is_in(&self.keys));
+        hints.add(Hints::NAMES, seen.has(Hints::NAMES) && is_in(&self.names));
     }
 }
 

@@ -10,7 +10,7 @@ use regex_syntax::hir::Look;
 
 use super::Refused;
 use super::finders::{self, Hits};
-use super::sight::Sight;
+use super::hints::Hints;
 
 /// Names of the built-in patterns.
 pub const BUILT_IN: [&str; 5] = ["email", "phone", "card", "key", "bearer"];
@@ -165,23 +165,23 @@ impl Patterns {
     }
 
     /// Show each range of `text` that a pattern matches, and the pattern's name, to `hit`. Ranges may overlap.
-    pub fn find(&self, text: &[u8], sight: Sight, hit: &mut Hits<'_>) {
-        if self.email && sight.has(Sight::AT | Sight::CUT) {
+    pub fn find(&self, text: &[u8], hints: Hints, hit: &mut Hits<'_>) {
+        if self.email && hints.has(Hints::AT | Hints::CUT) {
             finders::emails(text, hit);
         }
-        if self.card && sight.has(Sight::DIGITS | Sight::CUT) {
+        if self.card && hints.has(Hints::DIGITS | Hints::CUT) {
             finders::cards(text, hit);
         }
-        if let Some(expression) = self.phone.as_ref().filter(|_| sight.has(Sight::DIGITS | Sight::CUT)) {
+        if let Some(expression) = self.phone.as_ref().filter(|_| hints.has(Hints::DIGITS | Hints::CUT)) {
             finders::phones(expression, text, hit);
         }
-        if let Some(expressions) = self.key.as_ref().filter(|_| sight.has(Sight::KEYS | Sight::AT | Sight::CUT)) {
+        if let Some(expressions) = self.key.as_ref().filter(|_| hints.has(Hints::KEYS | Hints::AT | Hints::CUT)) {
             finders::keys(expressions, text, hit);
         }
-        if let Some(expression) = self.bearer.as_ref().filter(|_| sight.has(Sight::KEYS)) {
+        if let Some(expression) = self.bearer.as_ref().filter(|_| hints.has(Hints::KEYS)) {
             finders::bearers(expression, text, hit);
         }
-        if sight.has(Sight::CUSTOM) {
+        if hints.has(Hints::CUSTOM) {
             self.find_custom(text, hit);
         }
     }
@@ -232,12 +232,12 @@ fn compiled(name: &str, text: &str) -> Result<Custom, Refused> {
     })?;
     let most = if properties.maximum_len().is_some() { usize::MAX } else { MOST_UNBOUNDED };
     let looks = properties.look_set();
-    let is_local = looks.iter().all(|sight_of| !matches!(sight_of, Look::Start | Look::End) && !is_of_lines(sight_of));
+    let is_local = looks.iter().all(|look| !matches!(look, Look::Start | Look::End) && !is_of_lines(look));
     Ok(Custom { name: name.to_owned(), expression, most, is_local })
 }
 
-fn is_of_lines(sight_of: Look) -> bool {
-    matches!(sight_of, Look::StartLF | Look::EndLF | Look::StartCRLF | Look::EndCRLF)
+fn is_of_lines(look: Look) -> bool {
+    matches!(look, Look::StartLF | Look::EndLF | Look::StartCRLF | Look::EndCRLF)
 }
 
 /// The last line of the parser's message names the error; the lines before show where.

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use crate::json::lex::{is_string, string_end};
 
+use super::hints::Hints;
 use super::paths::{Found, State};
-use super::sight::Sight;
 use super::view::View;
 use super::{Edits, FIELD, Rules};
 
@@ -60,7 +60,7 @@ pub struct Walk<'r, 'e> {
     edits: &'e mut Edits,
     states: Vec<State>,
     /// What the texts may contain.
-    seen: Sight,
+    seen: Hints,
     /// Whether the name of a field may occur.
     follows: bool,
     /// Whether JSON in texts has to be read.
@@ -70,11 +70,11 @@ pub struct Walk<'r, 'e> {
 
 impl<'r, 'e> Walk<'r, 'e> {
     /// Begin with the things that were seen in the line.
-    pub fn new(rules: &'r Rules, edits: &'e mut Edits, seen: Sight) -> Self {
-        let follows = seen.has(Sight::NAMES | Sight::CODED);
-        let enters = follows || seen.has(Sight::DIGITS | Sight::CUSTOM);
+    pub fn new(rules: &'r Rules, edits: &'e mut Edits, seen: Hints) -> Self {
+        let follows = seen.has(Hints::NAMES | Hints::CODED);
+        let enters = follows || seen.has(Hints::DIGITS | Hints::CUSTOM);
         // Encoded text can become anything.
-        let seen = if seen.has(Sight::CODED) { Sight::ALL } else { seen };
+        let seen = if seen.has(Hints::CODED) { Hints::ALL } else { seen };
         Self { rules, edits, states: Vec::new(), seen, follows, enters, nested: 0 }
     }
 
@@ -161,7 +161,7 @@ impl<'r, 'e> Walk<'r, 'e> {
                 found = self.rules.patterns.credential(&key.bytes).map_or(found, Found::Text);
             }
         }
-        if self.seen != Sight::NAMES {
+        if self.seen != Hints::NAMES {
             self.search_rounds(&key, true);
         }
         Next { found, states: from.end..self.states.len(), is_id }
@@ -250,8 +250,8 @@ impl<'r, 'e> Walk<'r, 'e> {
             self.nested -= 1;
             self.states.truncate(depth);
             if whole.is_some() {
-                let sight = self.rules.sight_of(&text.bytes, self.seen);
-                return self.rules.patterns.find(&text.bytes, sight, &mut |range, name| {
+                let hints = self.rules.hints_in(&text.bytes, self.seen);
+                return self.rules.patterns.find(&text.bytes, hints, &mut |range, name| {
                     let replacement = self.rules.replacement(name);
                     self.edits.text(text.spelled(range), &replacement, text.quoting);
                 });
@@ -293,8 +293,8 @@ impl<'r, 'e> Walk<'r, 'e> {
     /// Search a text as it is; return whether it is encoded and has to be searched again.
     fn search(&mut self, text: &View<'_>, is_key: bool) -> bool {
         let (rules, edits) = (self.rules, &mut *self.edits);
-        let sight = rules.sight_of(&text.bytes, self.seen);
-        if sight.is_empty() {
+        let hints = rules.hints_in(&text.bytes, self.seen);
+        if hints.is_empty() {
             return false;
         }
         let mut hit = |range, name: &str| {
@@ -306,11 +306,11 @@ impl<'r, 'e> Walk<'r, 'e> {
                 edits.text(spelled, &replacement, text.quoting);
             }
         };
-        rules.patterns.find(&text.bytes, sight, &mut hit);
-        if !is_key && sight.has(Sight::NAMES) {
+        rules.patterns.find(&text.bytes, hints, &mut hit);
+        if !is_key && hints.has(Hints::NAMES) {
             rules.spelled.find(&text.bytes, hit);
         }
-        sight.has(Sight::CODED)
+        hints.has(Hints::CODED)
     }
 }
 

@@ -2,9 +2,9 @@
 
 /// What a text may contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sight(u8);
+pub struct Hints(u8);
 
-impl Sight {
+impl Hints {
     /// An at sign.
     pub const AT: Self = Self(1);
     /// Digits enough for a number of a card or a phone.
@@ -38,7 +38,7 @@ impl Sight {
     }
 }
 
-impl std::ops::BitOr for Sight {
+impl std::ops::BitOr for Hints {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)

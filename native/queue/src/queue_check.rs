@@ -12,17 +12,17 @@ use std::thread::Thread;
 use std::time::Duration;
 
 /// How often a process checks that its queue is still where listeners find it.
-pub const LOOK_AFTER_INTERVAL: Duration = Duration::from_millis(250);
+pub const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Of the thread: much more than it uses, and less than the 2 MiB that it would have.
 const STACK_BYTES: usize = 256 << 10;
 
 /// The running thread; ends some time after this is dropped, and is not waited for.
-pub struct Caretaker {
+pub struct QueueCheck {
     ended: Arc<AtomicBool>,
     thread: Thread,
 }
 
-impl Caretaker {
+impl QueueCheck {
     /// Starts the thread, which calls `look` until it returns that nothing is left to check.
     ///
     /// # Errors
@@ -34,14 +34,14 @@ impl Caretaker {
             std::thread::Builder::new().name("inference-look".into()).stack_size(STACK_BYTES).spawn(move || {
                 mask_signals();
                 while !is_over.load(Ordering::Acquire) && look() {
-                    std::thread::park_timeout(LOOK_AFTER_INTERVAL);
+                    std::thread::park_timeout(CHECK_INTERVAL);
                 }
             })?;
         Ok(Self { ended, thread: handle.thread().clone() })
     }
 }
 
-impl Drop for Caretaker {
+impl Drop for QueueCheck {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         self.thread.unpark();
@@ -49,7 +49,7 @@ impl Drop for Caretaker {
 }
 
 /// Checks the queues of a producer whose listener is elsewhere. Returns whether there is anything to check later.
-pub fn look_after(producer: &Producer) -> bool {
+pub fn check_queue(producer: &Producer) -> bool {
     // First the queues that were replaced before the last check: a thread that was committing a record then has done so.
     let _ = producer.save_replaced();
     producer.look_after_queue()

@@ -15,16 +15,16 @@ use std::path::PathBuf;
 
 /// Looks at the logging of a queue directory from a process that neither produces nor listens there.
 #[pyclass(frozen, module = "inference_logging._native")]
-pub struct LaneWatch(HealthWatch<Outside>);
+pub struct DirectoryWatch(HealthWatch<Outside>);
 
-impl LaneWatch {
+impl DirectoryWatch {
     fn outside(&self) -> &Outside {
         &self.0.fast.source
     }
 }
 
 #[pymethods]
-impl LaneWatch {
+impl DirectoryWatch {
     /// Begin to look. Ages and times are in seconds, the backlog in records. Raises OSError if no process of this
     /// version has used the directory.
     #[new]
