@@ -1,7 +1,7 @@
 """The plugin that SGLang calls in each of its processes: the entry point of the group ``sglang.srt.plugins``.
 
-It does nothing unless the environment says where records go: an installed package alone asks for no
-records. SGLang has no flag for middlewares, but lets plugins hook its functions. The hook is on the last one that it calls before it
+It does nothing unless the environment says where records go: an installed package alone asks for no records. SGLang has
+no flag for middlewares, but lets plugins hook its functions. The hook is on the last one that it calls before it
 serves. By then it has added its own check of API keys, so this middleware is outside of it, and 401 is recorded too.
 """
 
