@@ -110,6 +110,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stdlib::prepare_records, module)?)?;
     module.add_function(wrap_pyfunction!(terminal::terminal_line, module)?)?;
     module.add_function(wrap_pyfunction!(terminal::terminal_has_colours, module)?)?;
+    module.add_function(wrap_pyfunction!(terminal::terminal_is_word, module)?)?;
+    module.add_function(wrap_pyfunction!(terminal::terminal_safe, module)?)?;
     module.add_function(wrap_pyfunction!(fields, module)?)?;
     Ok(())
 }

@@ -1,6 +1,4 @@
 //! Text that is safe on a terminal: a client's text can't move the cursor, set the title or turn the line around.
-//!
-//! `inference_logging/read/terminal.py` has the same rules for what the commands write; a test compares the two.
 
 use std::fmt::Write as _;
 
@@ -8,15 +6,31 @@ use std::fmt::Write as _;
 const MOST_TEXT: usize = 8 << 10;
 
 /// Append `text` on one line without control characters: each is escaped as in JSON, `\u001b`.
-pub(super) fn push_safe(out: &mut String, text: &str) {
-    for character in text.chars() {
-        if is_unsafe(character) {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                let _ = write!(out, "\\u{unit:04x}");
-            }
-        } else {
-            out.push(character);
+pub fn push_safe(out: &mut String, text: &str) {
+    text.chars().for_each(|character| push_safe_character(out, character));
+}
+
+/// Append a text that may have halves of surrogate pairs, which are escaped too.
+pub fn push_safe_utf16(out: &mut String, units: impl Iterator<Item = u16>) {
+    for decoded in char::decode_utf16(units) {
+        match decoded {
+            Ok(character) => push_safe_character(out, character),
+            Err(half) => push_escaped(out, &[half.unpaired_surrogate()]),
         }
+    }
+}
+
+fn push_safe_character(out: &mut String, character: char) {
+    if is_unsafe(character) {
+        push_escaped(out, character.encode_utf16(&mut [0; 2]));
+    } else {
+        out.push(character);
+    }
+}
+
+fn push_escaped(out: &mut String, units: &[u16]) {
+    for unit in units {
+        let _ = write!(out, "\\u{unit:04x}");
     }
 }
 
@@ -38,7 +52,7 @@ pub(super) fn is_unsafe(character: char) -> bool {
 }
 
 /// Whether a text stands without quotes as one word of `key=value`.
-pub(super) fn is_plain_word(text: &str) -> bool {
+pub fn is_plain_word(text: &str) -> bool {
     let may_stay =
         |character: char| !character.is_whitespace() && !matches!(character, '"' | '=' | '\\') && !is_unsafe(character);
     !text.is_empty() && text.chars().all(may_stay)
