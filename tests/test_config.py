@@ -332,14 +332,6 @@ def test_the_queue_directory_is_in_memory_per_user_service_and_configuration() -
         assert Config(service_name="chat", **other).resolved_queue_directory != config.resolved_queue_directory
 
 
-def test_the_queue_directory_is_in_the_temporary_directory_where_there_is_no_shared_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Path, "is_dir", lambda path: False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert Config().resolved_queue_directory.parent == tmp_path
-
-
 def test_a_configured_queue_directory_is_taken_with_the_home_directory_expanded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

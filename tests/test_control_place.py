@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.record.origin import queue_directories
+from inference_logging._native import queue_directories
 from tests.command_line import run
 from tests.support import Recorded, read_records
 

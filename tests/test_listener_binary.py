@@ -19,7 +19,6 @@ import httpx
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from inference_logging.record.origin import CONFIGURATION
 from tests.c_programs import PLATFORM
 from tests.command_line import run
 from tests.sidecars import PYTHON, Sidecar
@@ -31,6 +30,8 @@ pytestmark = pytest.mark.servers
 
 Configure = Callable[..., Config]
 NAME = "inference-logging-listener"
+CONFIGURATION = "configuration.yaml"
+"""In each queue directory: the text of its configuration."""
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from inference_logging._native import Service, forget_handled_records
 from inference_logging.errors import AuditError
-from inference_logging.record import origin
 from inference_logging.record.context import reader
 from inference_logging.record.off import NoAuditLane, NoService
 from inference_logging.record.otel import span_reader
 from inference_logging.record.service import open_service
+from inference_logging.record.settings import settings
 from inference_logging.record.tracebacks import Tracebacks
 from inference_logging.record.waiting import WAITING
 
@@ -252,9 +252,8 @@ def _counts(service: Service | NoService) -> dict[str, Any]:
 
 
 def _report_others(config: Config) -> None:
-    for other in origin.of_others(config):
-        if not other.is_alive:
-            sys.stderr.write(f"inference_logging: {other.sentence()}\n")
+    for sentence in settings(config).left_by_others():
+        sys.stderr.write(f"inference_logging: {sentence}\n")
 
 
 def _configured() -> Config:

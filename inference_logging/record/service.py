@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from inference_logging._native import Service
 from inference_logging.errors import OpenError
-from inference_logging.record import origin
 from inference_logging.record._foreign import report_foreign
 from inference_logging.record.settings import settings
 
@@ -22,7 +21,7 @@ def open_service(config: Config, lane: Lane = "fast") -> Service:
     """Open the native service of a lane of ``config``. Raises ``OpenError`` naming the parameter."""
     if lane == "fast":
         report_foreign()
-        if (elsewhere := origin.passed_over(config)) is not None:
+        if (elsewhere := settings(config).passed_over()) is not None:
             sys.stderr.write(f"inference_logging: {elsewhere}\n")
     native = settings(config, queue_directory=str(config.resolved_queue_directory))
     try:

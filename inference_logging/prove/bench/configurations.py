@@ -33,7 +33,6 @@ from inference_logging.prove.bench.configurations_round import (
 )
 from inference_logging.read.stats.interval import Interval, bootstrap, trimmed_mean
 from inference_logging.record.config import Config, FileConfig
-from inference_logging.record.origin import SHARED_MEMORY
 
 REQUEST_CPU: Final = "request path: CPU per request"
 CHUNK_CPU: Final = "request path: CPU per chunk"
@@ -164,7 +163,7 @@ def _key_file(config: Config, parameters: dict[str, Any]) -> list[str]:
 def _round(
     files: Mapping[str, Path], parameters: Mapping[str, dict[str, Any]], seconds: float, number: int
 ) -> dict[str, Any]:
-    memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+    memory = shared if (shared := Path("/dev/shm")).is_dir() else None
     scratch = Path(tempfile.mkdtemp(prefix="inference_logging-bench-"))
     queues = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=memory))
     order: dict[str, Any] = {"seconds": seconds, "seed": number}

@@ -40,7 +40,7 @@ from inference_logging.record.config.parameters.serving.metrics import MetricsPa
 from inference_logging.record.config.parameters.shipping import ShippingParameters
 from inference_logging.record.config.parameters.texts.capture import CaptureParameters
 from inference_logging.record.config.parameters.texts.redaction import RedactionParameters
-from inference_logging.record.settings import as_json
+from inference_logging.record.settings import as_json, settings
 
 ENV_PREFIX = "INFERENCE_LOGGING_"
 FILE_VERSION = 1
@@ -139,11 +139,7 @@ class Config(
     @property
     def resolved_queue_directory(self) -> Path:
         """The directory of the queues: the configured one, or the default for this user, service and configuration."""
-        if self.queue_directory is not None:
-            return self.queue_directory
-        from inference_logging.record import origin  # where the directory is named, nothing of it is needed
-
-        return origin.default_queue_directory(self)
+        return self.queue_directory if self.queue_directory is not None else settings(self).queue_directory
 
     @property
     def resolved_ship_name(self) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from inference_logging._native import configuration_differences, configuration_fingerprint
-from inference_logging.record import origin
 from inference_logging.record.config.config import Config, FileConfig, Parameter
 from inference_logging.record.config.reference import in_table
+from inference_logging.record.settings import settings
 
 _WIDTH: Final = 100
 _BY_CTL: Final = {
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
             for parameter in Config.describe()
             if parameter.name != "config_file" and values[0][parameter.name] != values[1][parameter.name]
         ]  # fmt: skip
-        texts = origin.text(before), origin.text(after)
+        texts = settings(before).configuration, settings(after).configuration
         owned = [sentence.partition(" ")[0] for sentence in configuration_differences(*texts)]
         fingerprints = configuration_fingerprint(texts[0]), configuration_fingerprint(texts[1])
         queues = before.resolved_queue_directory, after.resolved_queue_directory

@@ -21,6 +21,7 @@ mod rules;
 
 pub use console::has_colours;
 pub use lanes::{Lane, LaneSettings, Role};
+pub use others::Other;
 pub use parameters::{ParametersError, ascii_json, entries, is_own, plain, queue_directories, user_name};
 pub use resource::{Host, Resource, of_environment};
 

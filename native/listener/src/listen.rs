@@ -135,9 +135,9 @@ fn listen(configuration: &Configuration, listeners: &Listeners, signals: &Signal
             say(&format!("{roles} {}", listeners.counts()));
             due = Instant::now() + Duration::from_secs_f64(interval_s);
         }
-        for (path, sentence) in configuration.settings.of_others(&configuration.queue_directory) {
-            if reported.insert(path) {
-                say(&sentence);
+        for other in configuration.settings.of_others(&configuration.queue_directory) {
+            if reported.insert(other.path) {
+                say(&other.sentence);
             }
         }
         match signals.wait(LOOK) {

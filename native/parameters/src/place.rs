@@ -1,6 +1,4 @@
 //! Where the queues are: in the configured directory, or in one per user, service and configuration.
-//!
-//! `inference_logging/record/origin.py` names the same directories; a test compares the two.
 
 use crate::Parameters;
 use queue::configuration::fingerprint;
@@ -137,11 +135,15 @@ fn prefix(service_name: &str) -> String {
 /// Shared memory comes first: the session's directory is removed at the last log-out, and a service has none.
 fn roots() -> Vec<PathBuf> {
     let memory = PathBuf::from(SHARED_MEMORY);
-    let mut roots = vec![if memory.is_dir() { memory } else { std::env::temp_dir() }];
+    let mut roots = vec![first_root(memory)];
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     roots.extend(session.filter(|session| session.is_absolute() && is_own(session)));
     roots.dedup();
     roots
+}
+
+fn first_root(memory: PathBuf) -> PathBuf {
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
 fn whose(path: &Path) -> String {
@@ -158,4 +160,15 @@ pub fn user_name(uid: u32) -> Option<String> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     let mut fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
     fields.find_map(|user| (user.get(2)?.parse() == Ok(uid)).then(|| user[0].to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_in_the_temporary_directory_where_there_is_no_shared_memory() {
+        assert_eq!(first_root(PathBuf::from("/nowhere/shm")), std::env::temp_dir());
+        assert_eq!(first_root(PathBuf::from("/")), Path::new("/"));
+    }
 }

@@ -2,11 +2,12 @@
 
 use super::inspect::queue_dicts;
 use super::settings::PySettings;
+use listen::settings;
 use listener::application;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use queue::{configuration, inspect};
+use queue::configuration;
 use std::path::PathBuf;
 
 /// Return the digits that identify a text in the names of directories and in the headers of segments.
@@ -42,8 +43,8 @@ pub fn queue_directories_meant(settings: &PySettings, by_name: bool) -> PyResult
     application::meant(settings.of(), by_name, false).map_err(PyValueError::new_err)
 }
 
-/// Return where the listener of a directory runs: `here`, `elsewhere` or `nobody`.
+/// Return the queue directories that this user has by default for a service, whatever their configurations are.
 #[pyfunction]
-pub fn leader_of(queue_directory: PathBuf) -> &'static str {
-    inspect::leader(&queue_directory).name()
+pub fn queue_directories(service_name: &str) -> Vec<PathBuf> {
+    settings::queue_directories(Some(service_name))
 }

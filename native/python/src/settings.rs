@@ -4,6 +4,7 @@ use listen::settings::Settings;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::path::PathBuf;
 
 /// A checked configuration.
 #[pyclass(frozen, name = "Settings", module = "inference_logging._native")]
@@ -30,6 +31,23 @@ impl PySettings {
     #[getter]
     fn configuration(&self) -> String {
         self.0.configuration()
+    }
+
+    /// The directory of the queues: the configured one, or the default for this user, service and configuration.
+    #[getter]
+    fn queue_directory(&self) -> PathBuf {
+        self.0.resolved_queue_directory()
+    }
+
+    /// Return a sentence about the default queue directory if another user owns it.
+    fn passed_over(&self) -> Option<String> {
+        self.0.passed_over()
+    }
+
+    /// Return a sentence for each queue directory of another configuration with records that nobody will write.
+    fn left_by_others(&self) -> Vec<String> {
+        let others = self.0.of_others(&self.0.resolved_queue_directory()).into_iter();
+        others.filter(|other| !other.is_alive).map(|other| other.sentence).collect()
     }
 
     /// Read the key of the audit chain, 32 bytes; None: there is none.

@@ -6,16 +6,21 @@ use queue::lock::Holder;
 use queue::{configuration, inspect};
 use std::path::{Path, PathBuf};
 
+/// A queue directory of another configuration, with records that wait.
+pub struct Other {
+    pub path: PathBuf,
+    /// What waits where, why, and which program writes it.
+    pub sentence: String,
+    /// Whether a process still produces there.
+    pub is_alive: bool,
+}
+
 impl Settings {
-    /// Returns each queue directory with such records, and a sentence: what waits where, why, and which program writes
-    /// it. The queue directory of these settings is `own`.
+    /// Returns each queue directory with such records. The queue directory of these settings is `own`.
     #[must_use]
-    pub fn of_others(&self, own: &Path) -> Vec<(PathBuf, String)> {
+    pub fn of_others(&self, own: &Path) -> Vec<Other> {
         let mine = self.configuration();
-        self.beside(own)
-            .into_iter()
-            .filter_map(|path| sentence(&path, &mine).map(|sentence| (path, sentence)))
-            .collect()
+        self.beside(own).into_iter().filter_map(|path| look(path, &mine)).collect()
     }
 
     fn beside(&self, own: &Path) -> Vec<PathBuf> {
@@ -36,12 +41,12 @@ fn is_set_aside(path: &Path) -> bool {
     is_number && digits.len() == 12 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn sentence(path: &Path, mine: &str) -> Option<String> {
-    let noted = configuration::read(path).ok()??;
-    if noted == mine || inspect::leader(path) != Holder::Nobody {
+fn look(path: PathBuf, mine: &str) -> Option<Other> {
+    let noted = configuration::read(&path).ok()??;
+    if noted == mine || inspect::leader(&path) != Holder::Nobody {
         return None;
     }
-    let queues = inspect::queues(path);
+    let queues = inspect::queues(&path);
     let records = queues.iter().map(|queue| queue.counts.in_queue).sum::<u64>();
     let is_alive = queues.iter().any(|queue| queue.producer != Holder::Nobody);
     let (file, directory) = (path.join(configuration::NAME), path.display());
@@ -52,10 +57,9 @@ fn sentence(path: &Path, mine: &str) -> Option<String> {
     };
     let differences = configuration::differences(&noted, mine).join("; ");
     let noun = if records == 1 { "record" } else { "records" };
-    (records > 0).then(|| {
-        format!(
-            "{records} {noun} of another configuration {what} in {directory} ({differences}); \
-             `inference-logging {how}` writes what its producers said, where they said"
-        )
-    })
+    let sentence = format!(
+        "{records} {noun} of another configuration {what} in {directory} ({differences}); \
+         `inference-logging {how}` writes what its producers said, where they said"
+    );
+    (records > 0).then_some(Other { path, sentence, is_alive })
 }
