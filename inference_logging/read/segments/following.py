@@ -107,6 +107,16 @@ class _End(NamedTuple):
     """How much of an unfinished line above the limit is known to hold no line break."""
 
 
+def is_locked(descriptor: int) -> bool:
+    """Return whether a listener holds the lock of an open segment."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
 class Followed:
     """An open plain segment and its position: ``offset`` is always just after a newline."""
 
@@ -142,14 +152,7 @@ class Followed:
 
     def has_writer(self) -> bool:
         """Return whether a process holds the lock of the live segment; only checked once there is a header."""
-        if self.offset == 0:
-            return True
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-        return False
+        return self.offset == 0 or is_locked(self.descriptor)
 
     def ends_with_footer(self) -> bool:
         """Return whether it is sealed, by the last line alone."""

@@ -8,7 +8,6 @@ stays where it is, unmarked, so that retention does not take it: another content
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Segment, segments
+from inference_logging.read.segments.following import is_locked
 from inference_logging.ship.offsets import Offsets, Progress
 from inference_logging.ship.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
 from inference_logging.ship.s3.delivery import ConflictError, Delivery
@@ -115,14 +115,9 @@ def _has_writer(segment: Segment) -> bool:
     except FileNotFoundError:
         return True  # it is being compressed, or removed: the next look shows which
     try:
-        if os.fstat(descriptor).st_size == 0:
-            return True
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return os.fstat(descriptor).st_size == 0 or is_locked(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 class Folders(Protocol):
