@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 
 from inference_logging.read.stats.histograms import Spans, ratio_of_quantiles
+from inference_logging.read.view.groups import grouped, number_of, text_of
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import Query
@@ -21,14 +22,13 @@ FIELDS: Final = (
 """What is compared; the first four with intervals."""
 WITH_INTERVAL: Final = FIELDS[:4]
 SHARED: Final = (
-    "outcome", "http.response.status_code", "error.type", "http.route", "gen_ai.request.model", "tenant.id",
+    "outcome", "http.response.status_code", "error.type", "http.route", "model", "tenant.id",
     "gen_ai.operation.name", "sampled_by", "service.version", "k8s.pod.name",
 )  # fmt: skip
 """Fields whose values are counted on both sides."""
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _SPANS: Final = 60
 _ROWS: Final = 200
-_MOST_VALUES: Final = 100
 _MOST_CHANGED: Final = 30
 _LEAST_CHANGE: Final = 0.005
 
@@ -86,12 +86,18 @@ def _changed(index: Index, sides: Sequence[Query], given_up: threading.Event) ->
 
 
 def _shares(index: Index, query: Query, field: str, given_up: threading.Event) -> dict[Any, float]:
-    """Return the share of each value among the requests that have the field."""
-    kept = {name: query[name] for name in query if name not in ("buckets", "group_by", "fields", "heatmap")}
-    kept = {name: value for name, value in kept.items() if name not in ("groups_limit", "heatmap_rows")}
-    counted = _ask(index.values, {"events": ["request"], **kept, "field": field, "limit": _MOST_VALUES}, given_up)
-    total = sum(one["count"] for one in counted)
-    return {one["value"]: one["count"] / total for one in counted} if total else {}
+    """Return the share of each value among all requests; null stands for those without one."""
+    if given_up.is_set():
+        raise GoneError
+    kept = {name: query[name] for name in query if name not in ("heatmap", "heatmap_rows")}
+    found = grouped(index, {"events": ["request"], **kept, "buckets": 1, "fields": [], "group_by": field})
+    total = number_of(found)
+    counted = [one for one in found["groups"] if one.get("rest") != "more"]
+    return {_name(one["value"]): number_of(one) / total for one in counted}
+
+
+def _name(value: Any) -> Any:
+    return text_of(value) if isinstance(value, list | dict) else value
 
 
 def _ask(ask: Any, query: Query, given_up: threading.Event) -> Any:
