@@ -27,6 +27,7 @@ from inference_logging.read.view.arrivals import Arrivals
 from inference_logging.read.view.books import Verified
 from inference_logging.read.view.bounds import bounded
 from inference_logging.read.view.compare import compare
+from inference_logging.read.view.conditions import check
 from inference_logging.read.view.export import Exports, Made, archive, known_format
 from inference_logging.read.view.export import content as content_of
 from inference_logging.read.view.groups import grouped
@@ -93,6 +94,7 @@ class View:
             Route("/api/rows", self._answers(self._rows, queries.ROWS)),
             Route("/api/aggregate", self._answers(self._aggregate, queries.AGGREGATE)),
             Route("/api/values", self._answers(self._values, queries.VALUES, required=("field",))),
+            Route("/api/condition", self._condition),
             Route("/api/record", self._record),
             Route("/api/live", self._live),
             Route("/api/logging", self._logging),
@@ -178,6 +180,11 @@ class View:
 
     def _values(self, query: Query) -> bytes:
         return orjson.dumps(offers.values(self.index, query))
+
+    async def _condition(self, request: Request) -> Response:
+        text = queries.text("text", request.query_params.get("text", ""))
+        await self.workers.run(request, lambda _: check(self.index, text))
+        return answer({})
 
     async def _record(self, request: Request) -> Response:
         key = request.query_params.get("key", "")
