@@ -104,6 +104,13 @@ _OTHERS: Final = {
     "engine.generation_tokens": "Tokens that were generated.",
     "engine.generation_tokens_per_s": "The same per second.",
     "engine.finished": "Requests that finished.",
+    "websocket.subprotocol": "Subprotocol of the WebSocket connection that was agreed on.",
+    "websocket.messages_received": "Messages that the client sent.",
+    "websocket.bytes_received": "Their bytes.",
+    "websocket.messages_sent": "Messages that the server sent.",
+    "websocket.bytes_sent": "Their bytes.",
+    "websocket.close_code": "Code with which the connection was closed, such as 1000.",
+    "websocket.closed_by": "Which side closed it: `client` or `server`.",
     "severity": "Severity as OpenTelemetry's number: 9 INFO, 13 WARN, 17 ERROR.",
 }
 

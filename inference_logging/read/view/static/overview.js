@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo, useState } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
+import { WEBSOCKET } from "./columns.js";
 import { address, fetchJson, useAnswer } from "./api.js";
 import { ExportMenu } from "./export.js";
 import { FilterBar } from "./filters.js";
@@ -29,7 +30,7 @@ export function OverviewPage({ params, meta, now }) {
     return () => clearInterval(timer);
   }, [isMoving]);
   return html`<div class="overview">
-    <${FilterBar} params=${params} meta=${meta}><${ExportMenu} query=${query} /><//>
+    <${FilterBar} params=${params} meta=${meta} query=${query}><${ExportMenu} query=${query} /><//>
     <${Content} answer=${answer} query=${query} params=${params} meta=${meta} everyMs=${everyMs} />
   </div>`;
 }
@@ -48,11 +49,12 @@ function Content({ answer, query, params, meta, everyMs }) {
     ${meta.progress && !meta.progress.done && html`<p class="banner" role="status">The index is still being built: figures are those of what is indexed.</p>`}
     ${data.complete === false && html`<p class="banner" role="status">The search ended before all was read: figures are those of what was read. A smaller range is searched whole.</p>`}
     <${Tiles} data=${data} total=${total} />
+    <${WebSockets} query=${query} />
     <${Plots} data=${data} query=${query} params=${params} everyMs=${everyMs} />
     <${Groups} query=${query} params=${params} everyMs=${everyMs} />
     <div class="two">
-      <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s" }, "requests", "")} />
-      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"] }, "requests", "")} isFailed=${true} />
+      <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s", kind: "request" }, "requests", "")} />
+      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"], kind: "request" }, "requests", "")} failed=${data.errors.reduce((sum, value) => sum + value, 0)} />
     </div>
   </div>`;
 }
@@ -74,6 +76,13 @@ function Tiles({ data, total }) {
     ["Tokens in", format(sum(data.input_tokens) / span, "{token}/s").replace(" tokens/s", "/s"), `${format(sum(data.input_tokens), "1")} tokens`],
   ];
   return html`<dl class="tiles">${tiles.map(([label, value, note, kind]) => html`<div key=${label}><dt>${label}</dt><dd class=${kind ?? ""}>${value}<small>${note}</small></dd></div>`)}</dl>`;
+}
+
+/** How many WebSocket connections there are: one may last an hour, so they are in no figure of requests. */
+function WebSockets({ query }) {
+  const { data } = useAnswer(address("aggregate", { q: { ...query, events: [WEBSOCKET], buckets: 1, fields: ["duration_s"] } }));
+  if (!data?.count[0]) return null;
+  return html`<p class="hint">Beside the requests: <a href=${linkTo({ kind: "websocket" }, "requests", "")}>${format(data.count[0], "1")} WebSocket ${data.count[0] === 1 ? "connection" : "connections"}</a>, ${format(data.errors[0], "1")} not ok, duration p50 ${format(data.fields.duration_s.p50, "s")}.</p>`;
 }
 
 const brush = (from, to) => change({ range: "", from: stampOf(fromSeconds(from)), to: stampOf(fromSeconds(to)) });
@@ -109,7 +118,14 @@ function Heat({ data, field, title, params }) {
   const plot = useMemo(() => data.heatmap && ({ x: bucketsOf(data).x, edges: data.heatmap.edges, cells: data.heatmap.cells, unit: "s",
     label: `${title} over time`, height: 230, sync: "overview", onSelect: region(field, params) }), [data, params.where]);
   if (!plot || !data.heatmap.cells.length) return null;
-  return html`<${Plot} kind="heatmap" data=${plot} title=${title} note="requests in each interval, log scale" />`;
+  return html`<${Plot} kind="heatmap" data=${plot} title=${title} note=${heatNote(data)} />`;
+}
+
+/** Of how many requests a heat map is: not each has the value, and a logarithmic axis has no 0. */
+function heatNote({ count, heatmap: { cells, zero } }) {
+  const [all, drawn] = [count, cells.flat()].map((values) => values.reduce((sum, value) => sum + value, 0));
+  const words = `${format(drawn + zero, "1")} of ${format(all, "1")} requests have it`;
+  return zero ? `${words}; ${format(zero, "1")} of 0 s not drawn` : words;
 }
 
 function FirstHeat({ query, params, everyMs }) {
@@ -135,8 +151,8 @@ function useEngine(data, query) {
 
 function EngineOverTime({ data, query }) {
   const { reports, losses, error } = useEngine(data, query);
-  const engine = useMemo(() => reports?.rows.length && engineOverTime(reports.rows, data), [reports]);
-  const lost = useMemo(() => losses?.rows.length && lossesOverTime(losses.rows, data), [losses]);
+  const engine = useMemo(() => reports?.rows.length > 0 && engineOverTime(reports.rows, data), [reports]);
+  const lost = useMemo(() => losses?.rows.length > 0 && lossesOverTime(losses.rows, data), [losses]);
   const depth = useMemo(() => engine && ({ x: engine.x, unit: "1", label: "Requests in the engines", height: 190, sync: "overview", style: "steps", onSelect: brush,
     series: [{ name: "waiting", values: engine.waiting, colour: "warn", fill: true }, { name: "running", values: engine.running, colour: "first" },
       { name: "KV cache in use", values: engine.cache, unit: "ratio", colour: "third", dash: [6, 3] }] }), [engine]);
