@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from inference_logging.read.view.app import STATIC
+from inference_logging.read.view.groups import FIELDS_OF
 from tests.segment_files import log, request, write_segment
 from tests.view_server import Client, serving
 
@@ -77,6 +81,16 @@ def test_a_value_that_no_condition_can_name_is_in_its_group_alone(tmp_path: Path
     write_segment(tmp_path, [a_request(1, tenant__id=" a "), a_request(2)])
     with serving([tmp_path]) as client:
         assert counts(aggregate(client, group_by="tenant.id")["groups"]) == {" a ": 1, None: 1}
+
+
+def test_values_come_with_the_condition_that_finds_them(client: Client) -> None:
+    (model,) = client.get("api/values", q={"field": "model", "events": ["request"], "limit": 2}).json()
+    assert model == {"value": "tiny-1", "count": ASKED + ANSWERED, "condition": "gen_ai.response.model=tiny-1"}
+
+
+def test_the_list_and_the_groups_have_the_same_fields_of_a_model() -> None:
+    (listed,) = re.findall(r'id: "model".*?fields: (\[[^]]*\])', (STATIC / "columns.js").read_text())
+    assert json.loads(listed) == list(FIELDS_OF["model"])
 
 
 @pytest.mark.parametrize("operator", ["=", "!=", "<", "<=", ">", ">=", "~"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -30,36 +30,56 @@ def grouped(index: Index, query: Query) -> Group:
 
     ``rest`` says what these are: ``none``, without a value, or ``more``, where there are more values than groups.
     """
-    fields = FIELDS_OF.get(query["group_by"], (query["group_by"],))
     limit = query.get("groups_limit", MOST_GROUPS)
     answers: list[Group] = []
+
+    def find(left: Query, field: str) -> list[Group]:
+        answers.append(_ask(index, {**left, "group_by": field, "groups_limit": limit}))
+        groups: list[Group] = answers[-1]["groups"]
+        return groups
+
+    groups, left = _by_value(query, query["group_by"], find, limit)
+    rest = _rest(index, answers[0], groups, left)
+    is_complete = all(one["complete"] for one in [*answers, *rest] if "complete" in one)
+    return {**answers[0], "groups": [*groups, *rest], "complete": is_complete}
+
+
+def counted(index: Index, query: Query) -> tuple[list[Group], bool]:
+    """Return the values of ``field`` with their counts and conditions, and whether they are all, but for ``limit``."""
+    limit = query.get("limit", MOST_GROUPS)
+
+    def find(left: Query, field: str) -> list[Group]:
+        found = orjson.loads(asked(index.values, {**left, "field": field, "limit": limit}))
+        return [{"value": one["value"], "count": [one["count"]]} for one in found]
+
+    groups, left = _by_value(query, query["field"], find, limit)
+    return sorted(groups, key=lambda one: -number_of(one)), left is not None
+
+
+def _by_value(
+    query: Query, name: str, find: Callable[[Query, str], list[Group]], limit: int
+) -> tuple[list[Group], Query | None]:
+    """Return groups by the first field of a name that a request has, and the query for those that have none."""
     found: dict[str, Group] = {}
     left: Query | None = query
-    for field in fields:
+    for field in FIELDS_OF.get(name, (name,)):
         if left is None:
             break
-        answers.append(answer := _ask(index, {**left, "group_by": field, "groups_limit": limit}))
-        groups = answer["groups"]
+        groups = find(left, field)
         for group in groups:
             _add(found, group, f"{field}={text_of(group['value'])}")
         left = _without(left, field, [group["value"] for group in groups]) if len(groups) < limit else None
-    rest = _rest(index, answers[0], list(found.values()), left)
-    is_complete = all(one["complete"] for one in [*answers, *rest] if "complete" in one)
-    return {**answers[0], "groups": [*found.values(), *rest], "complete": is_complete}
+    return list(found.values()), left
 
 
 def number_of(group: Group) -> int:
     """Return how many requests a group, or a whole aggregate, has."""
-    return _number(group)
+    return sum(group["count"])
 
 
 def text_of(value: Any) -> str:
     """Return a value as a condition has it: strings as they are, others in their JSON form."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-def _number(group: Group) -> int:
-    return sum(group["count"])
 
 
 def _ask(index: Index, query: Query) -> Group:
@@ -76,7 +96,7 @@ def _without(query: Query, field: str, values: Sequence[Any]) -> Query | None:
 
 def _rest(index: Index, whole: Group, groups: Sequence[Group], left: Query | None) -> list[Group]:
     """Return the group of what is in no other one, if there is any."""
-    number = _number(whole) - sum(map(_number, groups))
+    number = number_of(whole) - sum(map(number_of, groups))
     if number <= 0:
         return []
     if left is None:
@@ -94,8 +114,8 @@ def _add(found: dict[str, Group], group: Group, condition: str) -> None:
 
 def merged(one: Group, other: Group) -> Group:
     """Return two groups as one."""
-    sums = {name: [a + b for a, b in zip(one[name], other[name], strict=True)] for name in _SUMS}
-    fields = {name: _distribution(one["fields"][name], other["fields"][name]) for name in one["fields"]}
+    sums: Group = {name: [a + b for a, b in zip(one[name], other[name], strict=True)] for name in _SUMS if name in one}
+    fields: Group = {name: _distribution(of, other["fields"][name]) for name, of in one.get("fields", {}).items()}
     return {**one, **sums, "fields": fields}
 
 

@@ -106,19 +106,19 @@ def _trace(name: str, value: Any) -> str:
 
 
 _TIME: Final = _whole(0, (1 << 63) - 1)
-_FILTER: Final[dict[str, Check]] = {
+FILTER: Final[dict[str, Check]] = {
     "where": _conditions, "events": _texts, "from_ns": _TIME, "to_ns": _TIME, "trace": _trace, "text": text,
     "directories": _texts, "budget_s": _seconds,
 }  # fmt: skip
 
 ROWS: Final[dict[str, Check]] = {
-    **_FILTER, "order": text, "limit": _whole(1, MOST_ROWS), "after": text, "fields": _texts,
+    **FILTER, "order": text, "limit": _whole(1, MOST_ROWS), "after": text, "fields": _texts,
 }  # fmt: skip
 AGGREGATE: Final[dict[str, Check]] = {
-    **_FILTER, "buckets": _whole(1, 1000), "group_by": _name, "groups_limit": _whole(1, 200), "fields": _texts,
+    **FILTER, "buckets": _whole(1, 1000), "group_by": _name, "groups_limit": _whole(1, 200), "fields": _texts,
     "heatmap": _name, "heatmap_rows": _whole(2, 200),
 }  # fmt: skip
-VALUES: Final[dict[str, Check]] = {**_FILTER, "field": text, "limit": _whole(1, MOST_ROWS), "operator": _operator}
+VALUES: Final[dict[str, Check]] = {**FILTER, "field": text, "limit": _whole(1, MOST_ROWS), "operator": _operator}
 """The parameters of each kind of question, with their checks."""
 
 

@@ -79,9 +79,8 @@ function Suggestions({ meta, params }) {
 }
 
 function Split({ field, name, params }) {
-  const { data } = useAnswer(address("aggregate", { q: { group_by: field, events: ["request"], buckets: 1, fields: [] } }));
-  const groups = (data?.groups ?? []).filter(({ value }) => value !== null).sort((a, b) => b.count[0] - a.count[0]);
-  const [one, other] = groups.slice(0, 2).map(({ condition }) => condition).sort();
+  const { data } = useAnswer(address("values", { q: { field, events: ["request"], limit: 20 } }));
+  const [one, other] = (data ?? []).slice(0, 2).map(({ condition }) => condition).sort();
   if (other === undefined) return null;
   const of = (side, condition) => [...(params[`${side}.where`] ?? []).filter((each) => !each.startsWith(condition.replace(/=.*/s, "="))), condition];
   return html`<button type="button" class="link" title="${oneLine(one, 60)} and ${oneLine(other, 60)}" onClick=${() => change({ "a.where": of("a", one), "b.where": of("b", other) })}>${name}</button>`;

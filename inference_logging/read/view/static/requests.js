@@ -1,6 +1,7 @@
 // The page of requests: the live list, and the request that is open beside it.
 
 import { html, useEffect, useMemo, useReducer, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
+import { format } from "./pages/format.js";
 import { address, useAnswer } from "./api.js";
 import { BarLegend, chosen, columnsOf, fieldsOf, filledOf, isUsual, WEBSOCKET } from "./columns.js";
 import { ExportMenu } from "./export.js";
@@ -109,17 +110,17 @@ function useListKeys(list, state) {
 
 /** The line between the filter and the list: how many, live or paused, and how far a search came. */
 function ListState({ list, order, isLive, isPaused, isAtTop, setPaused, params }) {
-  const count = list.matched === null ? `${list.rows.length.toLocaleString("en")}${list.hasMore ? "+" : ""}` : `${list.isLeast ? "≥ " : ""}${list.matched.toLocaleString("en")}`;
+  const count = list.matched === null ? `${format(list.rows.length, "1")}${list.hasMore ? "+" : ""}` : `${list.isLeast ? "≥ " : ""}${format(list.matched, "1")}`;
   return html`<div class="list-state">
     ${isLive && html`<button type="button" class="live ${isPaused ? "paused" : ""}" aria-pressed=${isPaused} title="Pause the live list (p)"
       onClick=${() => setPaused(!isPaused)}><${Icon} path=${isPaused ? ICONS.play : ICONS.pause} size=${14} />${isPaused ? "Resume" : "Pause"}</button>`}
     <span class="live-dot ${liveState(isLive, list, isPaused)}" aria-hidden="true"></span>
     <span role="status">${liveWords(isLive, list, isPaused, order)}</span>
     ${list.waiting.length > 0 && html`<button type="button" class="waiting" onClick=${() => { setPaused(false); list.release(); document.querySelector(".grid")?.scrollTo(0, 0); }}>
-      <${Icon} path=${ICONS.up} size=${12} /> ${list.waiting.length.toLocaleString("en")} new</button>`}
+      <${Icon} path=${ICONS.up} size=${12} /> ${format(list.waiting.length, "1")} new</button>`}
     ${list.filled.has("gen_ai.response.time_to_first_chunk") && html`<${BarLegend} />`}
     <${Counted} list=${list} count=${count} params=${params} />
-    ${list.skipped > 0 && html`<span class="quiet-text" title="More rows came than a page can show; they are in the segments.">${list.skipped.toLocaleString("en")} not shown live</span>`}
+    ${list.skipped > 0 && html`<span class="quiet-text" title="More rows came than a page can show; they are in the segments.">${format(list.skipped, "1")} not shown live</span>`}
     ${list.answer && !list.answer.complete && html`<${Searched} list=${list} />`}
     ${list.error && list.rows.length > 0 && html`<span class="bad" role="alert">${list.error.message} <button type="button" class="link" onClick=${() => list.retry()}>Try again</button></span>`}
     ${!isLive && order !== "newest" && html`<button type="button" class="link" onClick=${() => change({ order: "" })}>newest first</button>`}
