@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,22 @@ def test_the_model_of_a_request_that_named_none_is_the_one_that_answered(client:
     assert duration["mean"] == pytest.approx((ASKED + 2 * ANSWERED) / (ASKED + ANSWERED))
     assert duration["p50"] == pytest.approx(2.0, rel=0.09)
     assert duration["max"] == 2.0
+
+
+@pytest.mark.parametrize("asked", [20, 1000])
+def test_percentiles_of_a_model_that_only_some_have_named_are_those_of_all(tmp_path: Path, asked: int) -> None:
+    source = random.Random(1)
+    durations = [source.lognormvariate(0, 1) for _ in range(2000)]
+    named = [a_request(number, gen_ai__request__model="m", duration_s=durations[number]) for number in range(asked)]
+    answered = [
+        a_request(number, gen_ai__response__model="m", duration_s=durations[number]) for number in range(asked, 2000)
+    ]
+    write_segment(tmp_path, [*named, *answered])
+    with serving([tmp_path]) as client:
+        found = aggregate(client, group_by="model")["groups"][0]["fields"]["duration_s"]
+        of_all = aggregate(client)["fields"]["duration_s"]
+    for name in ("p50", "p90", "p95", "p99", "mean"):
+        assert found[name] == pytest.approx(of_all[name], rel=0.01), name
 
 
 def test_requests_without_a_value_are_a_group(client: Client) -> None:

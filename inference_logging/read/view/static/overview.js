@@ -49,7 +49,7 @@ function Content({ answer, query, params, meta, everyMs }) {
     ${meta.progress && !meta.progress.done && html`<p class="banner" role="status">The index is still being built: figures are those of what is indexed.</p>`}
     ${data.complete === false && html`<p class="banner" role="status">The search ended before all was read: figures are those of what was read. A smaller range is searched whole.</p>`}
     <${Tiles} data=${data} total=${total} />
-    <${WebSockets} query=${query} />
+    <${WebSockets} query=${query} everyMs=${everyMs} />
     <${Plots} data=${data} query=${query} params=${params} everyMs=${everyMs} />
     <${Groups} query=${query} params=${params} everyMs=${everyMs} />
     <div class="two">
@@ -79,8 +79,8 @@ function Tiles({ data, total }) {
 }
 
 /** How many WebSocket connections there are: one may last an hour, so they are in no figure of requests. */
-function WebSockets({ query }) {
-  const { data } = useAnswer(address("aggregate", { q: { ...query, events: [WEBSOCKET], buckets: 1, fields: ["duration_s"] } }));
+function WebSockets({ query, everyMs }) {
+  const { data } = useAnswer(address("aggregate", { q: { ...query, events: [WEBSOCKET], buckets: 1, fields: ["duration_s"] } }), everyMs);
   if (!data?.count[0]) return null;
   return html`<p class="hint">Beside the requests: <a href=${linkTo({ kind: "websocket" }, "requests", "")}>${format(data.count[0], "1")} WebSocket ${data.count[0] === 1 ? "connection" : "connections"}</a>, ${format(data.errors[0], "1")} not ok, duration p50 ${format(data.fields.duration_s.p50, "s")}.</p>`;
 }

@@ -156,7 +156,7 @@ function Searched({ list }) {
 function NoRows({ list, params, meta }) {
   if (list.error) return html`<${Failure} error=${list.error} what="The list of requests" retry=${() => list.retry()} />`;
   if (list.isLoading || list.answer === null) return html`<${Loading} what="requests" />`;
-  const isFiltered = params.where?.length || params.text || params.trace;
+  const isFiltered = params.where?.length || params.text || params.trace || params.kind;
   const isBounded = params.range || params.from || params.to;
   if (meta.progress && !meta.progress.done) {
     return html`<${Empty} title="Nothing yet: the index is still being built.">
@@ -165,7 +165,7 @@ function NoRows({ list, params, meta }) {
   return html`<${Empty} title=${isFiltered || isBounded ? "No request matches." : "No requests in this folder yet."}>
     ${isBounded && html`<p>The range is ${RANGE_WORDS[params.range] ?? "bounded"}.
       <button type="button" onClick=${() => change({ range: "", from: "", to: "" })}>Look at all time</button></p>`}
-    ${isFiltered && html`<p><button type="button" onClick=${() => change({ where: [], text: "", trace: "" })}>Remove the conditions</button></p>`}
+    ${isFiltered && html`<p><button type="button" onClick=${() => change({ where: [], text: "", trace: "", kind: "" })}>Remove the conditions</button></p>`}
     ${!isFiltered && !isBounded && html`<p>A request appears here when it has ended. Folders: ${meta.directories.map((one) => html`<code>${one}</code> `)}</p>`}
     ${list.answer && !list.answer.complete && html`<p><${Searched} list=${list} /></p>`}
   <//>`;

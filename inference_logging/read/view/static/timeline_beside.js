@@ -25,7 +25,7 @@ export function Neighbours({ model, scale, onOpen }) {
         onClick=${() => onOpen?.(row.key)}><title>${words(row, from, to)}</title></rect>`;
     })}
   <//>
-  ${hidden > 0 && html`<p class="timeline-note">${hidden} more ran beside it; the lanes end here.</p>`}`;
+  ${hidden > 0 && html`<p class="timeline-note" style=${{ marginLeft: `${scale.begin}px` }}>${hidden} more ran beside it; the lanes end here.</p>`}`;
 }
 
 function words(row, from, to) {
