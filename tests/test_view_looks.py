@@ -110,7 +110,7 @@ def test_heat_maps_say_of_how_many_requests_they_are_and_what_a_colour_is(page: 
     duration = page.page.get_by_role("region", name="Duration", exact=True)
     expect(duration).to_contain_text("12 of 12 requests have it; 1 of 0 s not drawn")
     expect(page.page.get_by_role("region", name="Time to first chunk")).to_contain_text("5 of 12 requests have it")
-    expect(duration.locator(".plot-colours")).to_have_text("1in a cell")
+    expect(duration.locator(".plot-colours")).to_have_text("1 requestin a cell")
 
 
 def test_one_time_is_in_one_place_in_all_plots_of_a_column(page: Window) -> None:

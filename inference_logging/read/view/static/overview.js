@@ -115,7 +115,7 @@ function Plots({ data, query, params, everyMs }) {
 }
 
 function Heat({ data, field, title, params }) {
-  const plot = useMemo(() => data.heatmap && ({ x: bucketsOf(data).x, edges: data.heatmap.edges, cells: data.heatmap.cells, unit: "s",
+  const plot = useMemo(() => data.heatmap && ({ x: bucketsOf(data).x, edges: data.heatmap.edges, cells: data.heatmap.cells, unit: "s", cellUnit: "{request}",
     label: `${title} over time`, height: 230, sync: "overview", onSelect: region(field, params) }), [data, params.where]);
   if (!plot || !data.heatmap.cells.length) return null;
   return html`<${Plot} kind="heatmap" data=${plot} title=${title} note=${heatNote(data)} />`;
