@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
@@ -103,6 +104,13 @@ def test_no_figure_stands_between_plots_and_tables(page: Window) -> None:
         page.page.locator(".two").first.evaluate("box => [...box.childNodes].map(node => node.nodeName)")
         == ["SECTION"] * 4
     )
+
+
+def test_twelve_requests_are_drawn_in_twelve_buckets(page: Window) -> None:
+    with page.page.expect_request(
+        lambda asked: '"heatmap":"duration_s"' in (url := unquote(asked.url)) and '"buckets":12,' in url
+    ):
+        page.open("#/overview")
 
 
 def test_heat_maps_say_of_how_many_requests_they_are_and_what_a_colour_is(page: Window) -> None:

@@ -16,6 +16,10 @@ import { seconds, stampOf, fromSeconds } from "./times.js";
 import { withCondition } from "./where.js";
 
 const EVERY_MS = 15_000;
+/** Buckets of time: no more than there are requests, so that a few of them are no row of spikes. */
+const BUCKETS = { least: 12, most: 120 };
+
+const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 export function OverviewPage({ params, meta, now }) {
   const asked = JSON.stringify([params.where, params.text, params.trace, params.range, params.from, params.to]);
@@ -24,7 +28,10 @@ export function OverviewPage({ params, meta, now }) {
   // A range without an end is looked at again. One that ends now moves on, which makes it another question each time.
   const isMoving = Boolean(params.range);
   const everyMs = isMoving || params.to ? 0 : EVERY_MS;
-  const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: FIELDS, heatmap: "duration_s", heatmap_rows: 40 } }), everyMs);
+  const [buckets, setBuckets] = useState(BUCKETS.most);
+  const answer = useAnswer(address("aggregate", { q: { ...query, buckets, fields: FIELDS, heatmap: "duration_s", heatmap_rows: 40 } }), everyMs);
+  const total = answer.data && sum(answer.data.count);
+  useEffect(() => { if (total) setBuckets(Math.max(BUCKETS.least, Math.min(BUCKETS.most, total))); }, [total]);
   useEffect(() => {
     const timer = isMoving ? setInterval(() => document.hidden || setTurn((number) => number + 1), EVERY_MS) : 0;
     return () => clearInterval(timer);
@@ -39,7 +46,7 @@ function Content({ answer, query, params, meta, everyMs }) {
   const { data, error, reload } = answer;
   if (error && !data) return html`<${Failure} error=${error} what="The overview" retry=${reload} />`;
   if (!data) return html`<${Loading} what="the overview" />`;
-  const total = data.count.reduce((sum, value) => sum + value, 0);
+  const total = sum(data.count);
   if (!total) {
     const isIndexing = meta.progress && !meta.progress.done;
     return html`<${Empty} title=${isIndexing ? "Nothing yet: the index is still being built." : "No request matches."}>
@@ -54,14 +61,13 @@ function Content({ answer, query, params, meta, everyMs }) {
     <${Groups} query=${query} params=${params} everyMs=${everyMs} />
     <div class="two">
       <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s", kind: "request" }, "requests", "")} />
-      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"], kind: "request" }, "requests", "")} failed=${data.errors.reduce((sum, value) => sum + value, 0)} />
+      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"], kind: "request" }, "requests", "")} failed=${sum(data.errors)} />
     </div>
   </div>`;
 }
 
 function Tiles({ data, total }) {
   const span = Math.max(1e-9, seconds(data.to_ns) - seconds(data.from_ns));
-  const sum = (values) => values.reduce((all, value) => all + value, 0);
   const weighted = sum(data.weighted ?? data.count);
   const errors = sum(data.errors);
   const of = (field, name) => data.fields?.[field]?.[name];
@@ -109,7 +115,7 @@ function Plots({ data, query, params, everyMs }) {
       <${Plot} kind="lines" data=${requests} title="Requests per second" />
       <${Plot} kind="lines" data=${tokens} title="Tokens per second" />
       <${Heat} data=${data} field="duration_s" title="Duration" params=${params} />
-      <${FirstHeat} query=${query} params=${params} everyMs=${everyMs} />
+      <${FirstHeat} query=${query} buckets=${data.count.length} params=${params} everyMs=${everyMs} />
       <${EngineOverTime} data=${data} query=${query} />
     </div>`;
 }
@@ -123,13 +129,13 @@ function Heat({ data, field, title, params }) {
 
 /** Of how many requests a heat map is: not each has the value, and a logarithmic axis has no 0. */
 function heatNote({ count, heatmap: { cells, zero } }) {
-  const [all, drawn] = [count, cells.flat()].map((values) => values.reduce((sum, value) => sum + value, 0));
+  const [all, drawn] = [count, cells.flat()].map(sum);
   const words = `${format(drawn + zero, "1")} of ${format(all, "1")} requests have it`;
   return zero ? `${words}; ${format(zero, "1")} of 0 s not drawn` : words;
 }
 
-function FirstHeat({ query, params, everyMs }) {
-  const { data } = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: [], heatmap: FIRST, heatmap_rows: 40 } }), everyMs);
+function FirstHeat({ query, buckets, params, everyMs }) {
+  const { data } = useAnswer(address("aggregate", { q: { ...query, buckets, fields: [], heatmap: FIRST, heatmap_rows: 40 } }), everyMs);
   return data ? html`<${Heat} data=${data} field=${FIRST} title="Time to first chunk" params=${params} />` : html`<div class="card-plot"><${Loading} what="the first chunks" /></div>`;
 }
 
