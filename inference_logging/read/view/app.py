@@ -22,20 +22,23 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from inference_logging.errors import MissingExtraError
-from inference_logging.read.view import queries
+from inference_logging.read.view import offers, queries
 from inference_logging.read.view.arrivals import Arrivals
 from inference_logging.read.view.books import Verified
 from inference_logging.read.view.bounds import bounded
 from inference_logging.read.view.compare import compare
+from inference_logging.read.view.conditions import check
 from inference_logging.read.view.export import Exports, Made, archive, known_format
 from inference_logging.read.view.export import content as content_of
+from inference_logging.read.view.groups import grouped
+from inference_logging.read.view.heat import with_heat
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.links import Link
 from inference_logging.read.view.live import Live
 from inference_logging.read.view.logging_itself import Itself
 from inference_logging.read.view.meanings import fields_with_meaning
 from inference_logging.read.view.paging import asked
-from inference_logging.read.view.queries import Check, QueryError
+from inference_logging.read.view.queries import Check, Query, QueryError
 from inference_logging.read.view.record import GoneRecordError, Records
 from inference_logging.read.view.refresher import Refresher
 from inference_logging.read.view.workers import BusyError, GoneError, Workers
@@ -88,9 +91,10 @@ class View:
             Route("/", self._page),
             Route("/api/meta", self._meta),
             Route("/api/progress", self._progress),
-            Route("/api/rows", self._from_index("rows", queries.ROWS)),
-            Route("/api/aggregate", self._from_index("aggregate", queries.AGGREGATE)),
-            Route("/api/values", self._from_index("values", queries.VALUES, required=("field",))),
+            Route("/api/rows", self._answers(self._rows, queries.ROWS)),
+            Route("/api/aggregate", self._answers(self._aggregate, queries.AGGREGATE)),
+            Route("/api/values", self._answers(self._values, queries.VALUES, required=("field",))),
+            Route("/api/condition", self._condition),
             Route("/api/record", self._record),
             Route("/api/live", self._live),
             Route("/api/logging", self._logging),
@@ -129,7 +133,7 @@ class View:
 
     async def _meta(self, request: Request) -> Response:
         def meta(_: object) -> dict[str, Any]:
-            names = {field: self._values(field) for field in ("service.name", "k8s.pod.name")}
+            names = {field: self._named(field) for field in ("service.name", "k8s.pod.name")}
             return {
                 "version": _version(),
                 "directories": [str(path) for path in self.content.directories],
@@ -144,7 +148,7 @@ class View:
 
         return answer(await self.workers.run(request, meta))
 
-    def _values(self, field: str) -> list[str]:
+    def _named(self, field: str) -> list[str]:
         query = {"field": field, "limit": queries.MOST_ROWS, "budget_s": queries.BUDGET_S}
         try:
             found = orjson.loads(self.index.values(queries.encoded(query)))
@@ -155,16 +159,32 @@ class View:
     async def _progress(self, _request: Request) -> Response:
         return answer(self.refresher.progress)
 
-    def _from_index(
-        self, kind: str, checks: dict[str, Check], *, required: tuple[str, ...] = ()
+    def _answers(
+        self, find: Callable[[Query], bytes], checks: dict[str, Check], *, required: tuple[str, ...] = ()
     ) -> Callable[[Request], Any]:
-        ask: Callable[[bytes], bytes] = getattr(self.index, kind)
-
         async def respond(request: Request) -> Response:
             query = queries.read(request.query_params.get("q"), checks, required=required)
-            return _json(await self.workers.run(request, lambda _: bounded(asked(ask, query))))
+            return _json(await self.workers.run(request, lambda _: find(query)))
 
         return respond
+
+    def _rows(self, query: Query) -> bytes:
+        return bounded(asked(self.index.rows, query))
+
+    def _aggregate(self, query: Query) -> bytes:
+        if query.get("group_by"):
+            return orjson.dumps(grouped(self.index, query))
+        if query.get("heatmap"):
+            return orjson.dumps(with_heat(self.index, query))
+        return asked(self.index.aggregate, query)
+
+    def _values(self, query: Query) -> bytes:
+        return orjson.dumps(offers.values(self.index, query))
+
+    async def _condition(self, request: Request) -> Response:
+        text = queries.text("text", request.query_params.get("text", ""))
+        await self.workers.run(request, lambda _: check(self.index, text))
+        return answer({})
 
     async def _record(self, request: Request) -> Response:
         key = request.query_params.get("key", "")

@@ -9,9 +9,10 @@ from typing import Any, Final
 import orjson
 
 from inference_logging.read.stats.histograms import Spans, ratio_of_quantiles
+from inference_logging.read.view.groups import counted, number_of, text_of
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
-from inference_logging.read.view.queries import Query
+from inference_logging.read.view.queries import FILTER, Query
 from inference_logging.read.view.workers import GoneError
 
 FIELDS: Final = (
@@ -21,14 +22,13 @@ FIELDS: Final = (
 """What is compared; the first four with intervals."""
 WITH_INTERVAL: Final = FIELDS[:4]
 SHARED: Final = (
-    "outcome", "http.response.status_code", "error.type", "http.route", "gen_ai.request.model", "tenant.id",
+    "outcome", "http.response.status_code", "error.type", "http.route", "model", "tenant.id",
     "gen_ai.operation.name", "sampled_by", "service.version", "k8s.pod.name",
 )  # fmt: skip
 """Fields whose values are counted on both sides."""
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _SPANS: Final = 60
 _ROWS: Final = 200
-_MOST_VALUES: Final = 100
 _MOST_CHANGED: Final = 30
 _LEAST_CHANGE: Final = 0.005
 
@@ -42,7 +42,7 @@ def compare(index: Index, a: Query, b: Query, given_up: threading.Event) -> dict
         if all(one is not None and one["count"] for one in of):
             spans = [_spans(index, query, field, given_up) for query in (a, b)] if field in WITH_INTERVAL else None
             found["fields"][field] = _ratios(of[0], of[1], spans)
-    found["changed"] = _changed(index, (a, b), given_up)
+    found["changed"] = _changed(index, (a, b), [number_of(side) for side in sides], given_up)
     return found
 
 
@@ -72,11 +72,14 @@ def _ratios(a: Mapping[str, Any], b: Mapping[str, Any], spans: Sequence[Spans] |
     return ratios
 
 
-def _changed(index: Index, sides: Sequence[Query], given_up: threading.Event) -> list[dict[str, Any]]:
+def _changed(
+    index: Index, queries: Sequence[Query], totals: Sequence[int], given_up: threading.Event
+) -> list[dict[str, Any]]:
     """Return the values whose shares differ most, the largest difference first."""
     found = []
     for field in SHARED:
-        shares = [_shares(index, query, field, given_up) for query in sides]
+        sides = zip(queries, totals, strict=True)
+        shares = [_shares(index, query, field, total, given_up) for query, total in sides]
         for value in {**shares[0], **shares[1]}:
             share_a, share_b = (share.get(value, 0.0) for share in shares)
             if abs(share_b - share_a) >= _LEAST_CHANGE:
@@ -85,13 +88,20 @@ def _changed(index: Index, sides: Sequence[Query], given_up: threading.Event) ->
     return found[:_MOST_CHANGED]
 
 
-def _shares(index: Index, query: Query, field: str, given_up: threading.Event) -> dict[Any, float]:
-    """Return the share of each value among the requests that have the field."""
-    kept = {name: query[name] for name in query if name not in ("buckets", "group_by", "fields", "heatmap")}
-    kept = {name: value for name, value in kept.items() if name not in ("groups_limit", "heatmap_rows")}
-    counted = _ask(index.values, {"events": ["request"], **kept, "field": field, "limit": _MOST_VALUES}, given_up)
-    total = sum(one["count"] for one in counted)
-    return {one["value"]: one["count"] / total for one in counted} if total else {}
+def _shares(index: Index, query: Query, field: str, total: int, given_up: threading.Event) -> dict[Any, float]:
+    """Return the share of each value among all requests; null stands for those without one."""
+    if given_up.is_set():
+        raise GoneError
+    kept = {name: one for name, one in query.items() if name in FILTER}
+    groups, are_all = counted(index, {"events": ["request"], **kept, "field": field})
+    numbers = {_name(one["value"]): number_of(one) for one in groups}
+    if are_all and total > sum(numbers.values()):
+        numbers[None] = total - sum(numbers.values())
+    return {value: number / total for value, number in numbers.items()} if total else {}
+
+
+def _name(value: Any) -> Any:
+    return text_of(value) if isinstance(value, list | dict) else value
 
 
 def _ask(ask: Any, query: Query, given_up: threading.Event) -> Any:

@@ -23,6 +23,8 @@ BUDGET_S: Final = 2.0
 _MOST_BUDGET_S: Final = 10.0
 _LONGEST_TEXT: Final = 4096
 _MOST_IN_LIST: Final = 100
+SIGNS: Final = ("=", "!=", "<", "<=", ">", ">=", "~")
+"""The operators of a condition."""
 _SHOWN: Final = 80
 """Characters of a wrong value in a sentence."""
 
@@ -90,6 +92,12 @@ def _condition(name: str, text: str) -> str:
     return text
 
 
+def _operator(name: str, value: Any) -> str:
+    if value not in SIGNS:
+        raise _refuse(name, value, f"must be one of {' '.join(SIGNS)}")
+    return str(value)
+
+
 def _trace(name: str, value: Any) -> str:
     digits = text(name, value).strip().lower()
     if not 1 <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
@@ -98,19 +106,19 @@ def _trace(name: str, value: Any) -> str:
 
 
 _TIME: Final = _whole(0, (1 << 63) - 1)
-_FILTER: Final[dict[str, Check]] = {
+FILTER: Final[dict[str, Check]] = {
     "where": _conditions, "events": _texts, "from_ns": _TIME, "to_ns": _TIME, "trace": _trace, "text": text,
     "directories": _texts, "budget_s": _seconds,
 }  # fmt: skip
 
 ROWS: Final[dict[str, Check]] = {
-    **_FILTER, "order": text, "limit": _whole(1, MOST_ROWS), "after": text, "fields": _texts,
+    **FILTER, "order": text, "limit": _whole(1, MOST_ROWS), "after": text, "fields": _texts,
 }  # fmt: skip
 AGGREGATE: Final[dict[str, Check]] = {
-    **_FILTER, "buckets": _whole(1, 1000), "group_by": _name, "groups_limit": _whole(1, 200), "fields": _texts,
+    **FILTER, "buckets": _whole(1, 1000), "group_by": _name, "groups_limit": _whole(1, 200), "fields": _texts,
     "heatmap": _name, "heatmap_rows": _whole(2, 200),
 }  # fmt: skip
-VALUES: Final[dict[str, Check]] = {**_FILTER, "field": text, "limit": _whole(1, MOST_ROWS)}
+VALUES: Final[dict[str, Check]] = {**FILTER, "field": text, "limit": _whole(1, MOST_ROWS), "operator": _operator}
 """The parameters of each kind of question, with their checks."""
 
 

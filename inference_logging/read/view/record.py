@@ -30,6 +30,7 @@ _KEY: Final = re.compile(r"(?P<segment>[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}):\d{1,
 _KEPT_HEADERS: Final = 1000
 _SLACK_NS: Final = 2_000_000_000
 """Records are made in threads of their own clocks' order: a record of a request may come a little after its end."""
+_WITH_DURATION: Final = ("request", "websocket.connection")
 _STATS_NS: Final = 30_000_000_000
 _LONGEST_NS: Final = 600_000_000_000
 """A neighbour that ends later than this after the request is not looked for."""
@@ -141,7 +142,7 @@ class Records:
 def span_ns(record: Mapping[str, Any]) -> tuple[int, int]:
     """Return when what a record is about began and ended, Unix nanoseconds; 0 for a record without a time."""
     end_ns = unix_nano(str(record.get("timestamp", ""))) or 0
-    begin_ns = arrival_nano(record) if record.get("event_name") == "request" else None
+    begin_ns = arrival_nano(record) if record.get("event_name") in _WITH_DURATION else None
     return (end_ns if begin_ns is None else begin_ns), end_ns
 
 

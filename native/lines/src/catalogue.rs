@@ -78,7 +78,7 @@ pub fn fields() -> Vec<Entry> {
     let server = of_server(&fields::of_requests(), Source::Server);
     let chunks = of_server(fields::Chunk::FIELDS, Source::Event);
     let mut all: Vec<Entry> = Vec::new();
-    for group in [HEAD, &server, derived::FIELDS, ADDED, LOG, RESOURCE, &chunks, ENGINE] {
+    for group in [HEAD, &server, derived::FIELDS, ADDED, LOG, RESOURCE, &chunks, WEBSOCKET, ENGINE] {
         all.extend(group);
     }
     let mut seen = std::collections::HashSet::new();
@@ -180,6 +180,23 @@ const ADDED: &[Entry] = entries! { Listener:
     "openai.request.safety_identifier", "VARCHAR";
     /// The body, where it is captured.
     added::WHOLE_BODY, "VARCHAR";
+};
+
+const WEBSOCKET: &[Entry] = entries! { Event:
+    /// Subprotocol of the WebSocket connection that was agreed on.
+    "websocket.subprotocol", "";
+    /// Messages that the client sent.
+    "websocket.messages_received", "";
+    /// Their bytes.
+    "websocket.bytes_received", "";
+    /// Messages that the server sent.
+    "websocket.messages_sent", "";
+    /// Their bytes.
+    "websocket.bytes_sent", "";
+    /// Code with which the connection was closed, such as 1000.
+    "websocket.close_code", "";
+    /// Which side closed it: `client` or `server`.
+    "websocket.closed_by", "";
 };
 
 const ENGINE: &[Entry] = entries! { Event:

@@ -1,5 +1,5 @@
 // Numbers as people read them: three significant digits and the unit that fits, the same on every page.
-// Units are UCUM's, as OpenTelemetry writes them: "s", "B", "1", "{token}", "{token}/s", "1/s", "%" (of hundred),
+// Units are UCUM's, as OpenTelemetry writes them: "s", "us", "By" (or "B"), "1", "{token}", "{token}/s", "1/s", "%" (of hundred),
 // and beside them "ratio" (of one, shown as a percentage) and "x" (how many times as much).
 
 const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
@@ -22,7 +22,8 @@ export function format(value, unit = "1") {
   const number = Number(value);
   if (unit === "s") return duration(number);
   if (unit === "ns") return duration(number * 1e-9);
-  if (unit === "B") return scaled(number, BYTES, "B");
+  if (unit === "us") return duration(number * 1e-6);
+  if (unit === "B" || unit === "By") return scaled(number, BYTES, "B");
   if (unit === "B/s") return `${scaled(number, BYTES, "B")}/s`;
   if (unit === "%") return `${digits(number)} %`;
   if (unit === "ratio") return `${digits(number * 100)} %`;

@@ -87,10 +87,10 @@ export function across(unit, isLog, title, ticks) {
       unit === "B" ? 2 : 10) };
 }
 
-/** Return the options of a vertical axis. */
-export function upwards(scaleName, unit, isLog, isRight, words) {
+/** Return the options of a vertical axis; `room` is its width, else that of its widest label. */
+export function upwards(scaleName, unit, isLog, isRight, words, room) {
   const title = words ?? unitTitle(unit);
-  return { ...look(), scale: scaleName, side: isRight ? 1 : 3, gap: 4, space: 30, size: widest,
+  return { ...look(), scale: scaleName, side: isRight ? 1 : 3, gap: 4, space: 30, size: room ? room - (title ? 18 : 0) : widest,
     ...(isRight ? { grid: { show: false } } : {}),
     ...(title ? { label: title, labelSize: 18, labelFont: FONT } : {}),
     ...(unit === "B" ? { incrs: BYTE_STEPS } : {}),

@@ -3,6 +3,8 @@
 
 import { safe } from "./format.js";
 
+/** Where plots lie below each other: the room beside each, so that one time is in one place in all of them. */
+export const ROOM = { left: 74, right: 50 };
 const PALETTE = ["first", "second", "third", "fourth", "fifth", "sixth"];
 const painters = new Set();
 let watching = false;

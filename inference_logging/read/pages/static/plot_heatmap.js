@@ -2,7 +2,7 @@
 
 import { format } from "./format.js";
 import { across, pointText, scale, upwards } from "./plot_axes.js";
-import { Frame, onResize, onScheme, paint } from "./plot_frame.js";
+import { Frame, make, onResize, onScheme, paint, ROOM } from "./plot_frame.js";
 
 const HEIGHT = 260;
 
@@ -19,7 +19,6 @@ export function heatmap(element, data) {
 class HeatMap {
   constructor(element, data) {
     this.frame = new Frame(element, "heatmap", data.label);
-    this.frame.legend.hidden = true;
     this.cell = null;
     this.set(data);
     this.endings = [onScheme(() => this.plot?.redraw(true, true)), onResize(this.frame.root, (width) =>
@@ -36,6 +35,7 @@ class HeatMap {
     Object.assign(this.frame.root.dataset, { marks, scaleY: isLog ? "log" : "linear", scaleX: "linear" });
     this.frame.name(data.label);
     this.frame.showEmpty(marks === 0);
+    this.showColours();
     const shape = JSON.stringify([edges, data.unit, isLog, data.height]);
     const columns = [data.x, data.x.map(() => null)];
     if (this.plot && this.shape === shape) return void this.plot.setData(columns, true);
@@ -47,16 +47,34 @@ class HeatMap {
   options(width) {
     const { data } = this;
     return {
-      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, 30, 0, 0],
+      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, data.sync ? ROOM.right : 30, 0, 0],
       tzDate: (unix_s) => window.uPlot.tzDate(new Date(unix_s * 1e3), "Etc/UTC"),
       scales: { x: { range: (_, low, high) => [low, high === this.data.x.at(-1) ? high + this.step() : high] },
         y: scale(data.isLog, { fixed: [data.edges[0], data.edges.at(-1)] }) },
-      axes: [across("time", false), { ...upwards("y", data.unit, data.isLog, false), grid: { show: false } }],
+      axes: [across("time", false), { ...upwards("y", data.unit, data.isLog, false, undefined, data.sync && ROOM.left), grid: { show: false } }],
       series: [{}, { scale: "y", points: { show: false } }],
       cursor: { points: { show: false }, drag: { x: true, y: Boolean(data.onSelect), setScale: !data.onSelect },
         ...(data.sync ? { sync: { key: data.sync } } : {}) },
       hooks: { draw: [(plot) => this.paint(plot)], setCursor: [(plot) => this.hover(plot)], setSelect: [(plot) => this.selected(plot)] },
     };
+  }
+
+  /** Show which colour is how many: those of one, of the greatest, and of the middle between them. */
+  showColours() {
+    const { legend } = this.frame;
+    const counts = [...new Set([1, Math.round(((1 + Math.sqrt(this.greatest)) / 2) ** 2), this.greatest])];
+    legend.hidden = this.greatest < 1;
+    legend.replaceChildren(make("span", "plot-colours", ...counts.map((count) => {
+      const colour = make("i", "");
+      colour.style.background = `var(--${this.data.colour ?? "first"})`;
+      colour.style.opacity = this.strength(count);
+      return make("span", "", colour, format(count, this.data.cellUnit ?? "1"));
+    }), "in a cell"));
+  }
+
+  /** Return the opacity of a cell. */
+  strength(count) {
+    return 0.15 + 0.85 * Math.sqrt(count / this.greatest);
   }
 
   step() {
@@ -79,7 +97,7 @@ class HeatMap {
       const width = Math.max(1, Math.round(plot.valToPos(start + step, "x", true)) - left);
       cells[bucket].forEach((count, row) => {
         if (!(count > 0)) return;
-        ctx.globalAlpha = 0.15 + 0.85 * Math.sqrt(count / this.greatest);
+        ctx.globalAlpha = this.strength(count);
         ctx.fillRect(left, rows[row + 1], width, rows[row] - rows[row + 1]);
       });
     });

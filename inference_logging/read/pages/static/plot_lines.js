@@ -2,7 +2,7 @@
 
 import { format } from "./format.js";
 import { across, pointText, scale, upwards } from "./plot_axes.js";
-import { colourOf, Frame, onResize, onScheme, paint } from "./plot_frame.js";
+import { colourOf, Frame, onResize, onScheme, paint, ROOM } from "./plot_frame.js";
 
 const HEIGHT = 240;
 const MOST_IN_ORDER = 4;
@@ -11,7 +11,8 @@ const DASHES = [[], [6, 3], [2, 3]];
 /**
  * Draw lines. `data`: {x: numbers ascending, series: [{name, values (null: nothing), unit?, colour?, low?, high?, dash?,
  * fill?, thickness?}], unit, yTitle?, xUnit? ("time"), xTitle?, xTicks?, log?, xLog?, style? ("line", "steps", "bars"), stacked?, width? (of a bar, as
- * x), yRange?, marks? [{x, name}], thresholds? [{value, name, colour?}], label?, height?, sync?, onSelect?(from, to)}.
+ * x), yRange?, marks? [{x, name}], thresholds? [{value, name, colour?}], label?, height?, sync? (a name: those
+ * of one name share cursor and axis of time), onSelect?(from, to)}.
  */
 export function lines(element, data) {
   return new LinePlot(element, "lines", data).handle();
@@ -67,14 +68,15 @@ export class LinePlot {
     const { data, units } = this;
     const unitOf = (one) => one.unit ?? data.unit ?? "1";
     const xUnit = data.xUnit ?? "time";
+    const [left, right] = data.sync ? [ROOM.left, ROOM.right] : [undefined, 30];
     return {
-      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, 30, 0, 0],
+      width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, data.sync && units.length > 1 ? 0 : right, 0, 0],
       ...(xUnit === "time" ? { tzDate: (unix_s) => window.uPlot.tzDate(new Date(unix_s * 1e3), "Etc/UTC") } : {}),
       focus: { alpha: data.series.length > 3 ? 0.25 : 1 },
       scales: { x: { ...scale(data.xLog, { pad: Boolean(data.xLog) }), time: xUnit === "time", ...this.xRange() },
         ...Object.fromEntries(units.map((unit) => [unit, scale(data.log, { fixed: data.yRange, extent: this.extent(unit) })])) },
       axes: [across(xUnit, data.xLog, data.xTitle, data.xTicks),
-        ...units.slice(0, 2).map((unit, index) => upwards(unit, unit, data.log, index === 1, index ? undefined : data.yTitle))],
+        ...units.slice(0, 2).map((unit, index) => upwards(unit, unit, data.log, index === 1, index ? undefined : data.yTitle, index ? data.sync && right : left))],
       series: [{}, ...this.drawn().map(({ one, index }) => this.seriesOptions(one, index, unitOf(one)))],
       cursor: { y: false, points: { size: 8 }, focus: { prox: 24 }, dataIdx: (plot, _, nearest, x) => this.nearest(nearest, x),
         drag: { x: true, y: false, setScale: !data.onSelect }, ...(data.sync ? { sync: { key: data.sync } } : {}) },
@@ -114,7 +116,7 @@ export class LinePlot {
 
   xRange() {
     const { data } = this;
-    if (data.style !== "bars" || data.xLog) return {};
+    if ((data.style !== "bars" && !data.sync) || data.xLog) return {};
     return { range: (_, low, high) => [low, high === this.data.x.at(-1) ? high + this.step() : high] };
   }
 

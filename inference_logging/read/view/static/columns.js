@@ -8,15 +8,20 @@ import { clock } from "./times.js";
 
 const NUMBERS = { BIGINT: true, DOUBLE: true, INTEGER: true, number: true, integer: true, float: true };
 
+const FIRST = "gen_ai.response.time_to_first_chunk";
+/** A connection's record is an event of its own. */
+export const WEBSOCKET = "websocket.connection";
+
 /** Columns that are there before anybody chooses, in their order. `fields`: the first that a row has counts. */
 export const COLUMNS = [
   { id: "time", label: "Time", fields: ["timestamp"], width: 88 },
   { id: "status", label: "Status", fields: ["http.response.status_code"], width: 58, sort: true },
   { id: "outcome", label: "Outcome", fields: ["outcome"], width: 126 },
+  { id: "method", label: "Method", fields: ["http.request.method"], width: 62 },
   { id: "route", label: "Route", fields: ["http.route", "url.path", "rpc.method", "triton.model_name"], width: 140, grow: 2 },
   { id: "model", label: "Model", fields: ["gen_ai.request.model", "gen_ai.response.model", "triton.model_name"], width: 104, grow: 1 },
   { id: "duration", label: "Duration", fields: ["duration_s"], unit: "s", width: 140, grow: 2, sort: true },
-  { id: "first", label: "First chunk", fields: ["gen_ai.response.time_to_first_chunk"], unit: "s", width: 88, sort: true },
+  { id: "first", label: "First chunk", fields: [FIRST], unit: "s", width: 88, sort: true },
   { id: "input", label: "Tokens in", fields: ["gen_ai.usage.input_tokens"], unit: "1", width: 76, sort: true },
   { id: "output", label: "Tokens out", fields: ["gen_ai.usage.output_tokens"], unit: "1", width: 76, sort: true },
   { id: "rate", label: "Tokens/s", fields: ["gen_ai.response.output_tokens_per_second"], unit: "1", width: 74, sort: true },
@@ -47,7 +52,34 @@ export function found(column, row) {
   for (const name of column.fields) {
     if (row[name] !== undefined && row[name] !== null) return [name, row[name]];
   }
-  return [column.fields[0], undefined];
+  return column.id === "method" && row.event_name === WEBSOCKET ? ["event_name", WEBSOCKET] : [column.fields[0], undefined];
+}
+
+/** Return the model of a request: the one that it named, else the one that answered. */
+export function modelOf(row) {
+  return found(BY_ID.get("model"), row)[1];
+}
+
+/** Return the route of a request. */
+export function routeOf(row) {
+  return found(BY_ID.get("route"), row)[1];
+}
+
+/** Return the method of a request. */
+export function methodOf(row) {
+  const method = found(BY_ID.get("method"), row)[1];
+  return method === WEBSOCKET ? "WS" : method;
+}
+
+/** Return the columns that have something to show: of the usual ones those of which a row has a field, by `filled`. */
+export function filledOf(columns, filled) {
+  if (!isUsual(columns)) return columns;
+  return columns.filter(({ id, fields }) => id === "time" || fields.some((name) => filled.has(name)));
+}
+
+/** Return whether nobody has chosen other columns. */
+export function isUsual(columns) {
+  return columns.length === COLUMNS.length && columns.every((column, at) => column === COLUMNS[at]);
 }
 
 /** Return the kind of an outcome, which has a colour: `ok`, `abort` or `bad`. */
@@ -62,23 +94,29 @@ export function cell(column, row, greatest) {
   if (column.id === "time") return clock(row.timestamp_ns);
   if (value === undefined) return html`<span class="absent">–</span>`;
   if (column.id === "outcome") return html`<span class="outcome ${kindOf(value)}">${oneLine(textOf(value))}</span>`;
+  if (column.id === "method") return oneLine(textOf(methodOf(row)));
   if (column.id === "duration") return bar(row, value, greatest);
   if (column.unit !== undefined && typeof value === "number") return format(value, column.unit);
   return oneLine(textOf(value));
 }
 
-/** The bar of a duration: the dark part is the wait for the first chunk. */
+/** What the first part of the bars is. */
+export const BarLegend = () => html`<span class="bar-legend"><i class="bar-first" aria-hidden="true"></i>wait for the first chunk</span>`;
+
+/** The bar of a duration: its first part is the wait for the first chunk. A connection, which may last, has none. */
 function bar(row, duration, greatest) {
   const share = (value) => `${Math.max(0, Math.min(100, (value / greatest) * 100)).toFixed(2)}%`;
-  const first = row["gen_ai.response.time_to_first_chunk"];
+  const first = row[FIRST];
+  const printed = html`<span class="bar-value">${format(duration, "s")}</span>`;
+  if (row.event_name === WEBSOCKET) return html`<span class="bar-none"></span>${printed}`;
   return html`<span class="bar" aria-hidden="true">
       <i class="bar-all ${kindOf(row.outcome)}" style=${{ width: share(duration) }}></i>
       ${first !== undefined && html`<i class="bar-first" style=${{ width: share(Math.min(first, duration)) }}></i>`}
-    </span><span class="bar-value">${format(duration, "s")}</span>`;
+    </span>${printed}`;
 }
 
 /** Return which fields the rows must have for these columns. */
 export function fieldsOf(columns) {
-  const always = ["outcome", "duration_s", "gen_ai.response.time_to_first_chunk", "http.response.status_code"];
+  const always = ["event_name", "outcome", "duration_s", FIRST, "http.response.status_code"];
   return [...new Set([...always, ...columns.flatMap((column) => column.fields)])].filter((name) => name !== "timestamp");
 }

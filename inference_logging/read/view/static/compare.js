@@ -1,13 +1,13 @@
 // Two choices of requests beside each other: which are compared, how their times differ, and what else is different.
 
-import { html, useMemo } from "./pages/vendor/htm/standalone.module.js";
+import { html, useEffect, useMemo } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
 import { address, useAnswer } from "./api.js";
 import { ConditionInput, RangeMenu } from "./filters.js";
 import { Empty, Failure, Icon, ICONS, Loading } from "./parts.js";
 import { Plot } from "./plot.js";
 import { change, linkTo } from "./state.js";
-import { oneLine, textOf } from "./text.js";
+import { NONE, oneLine, textOf } from "./text.js";
 import { bounds } from "./times.js";
 
 const NAMES = { a: "A", b: "B" };
@@ -29,12 +29,16 @@ export function sideQuery(params, side, nowNs) {
 
 export function ComparePage({ params, meta, now }) {
   const names = ["where", "dir", "range", "from", "to"];
+  useEffect(() => {
+    const isChosen = ["a", "b"].some((side) => names.some((name) => params[`${side}.${name}`]));
+    if (meta.directories.length > 1 && !isChosen) change(foldersOf(meta), { replace: true });
+  }, []);
   const asked = JSON.stringify(["a", "b"].flatMap((side) => names.map((name) => params[`${side}.${name}`])));
   const isSame = ["a", "b"].map((side) => JSON.stringify(names.map((name) => params[`${side}.${name}`] ?? null))).every((one, _, all) => one === all[0]);
   const queries = useMemo(() => ["a", "b"].map((side) => sideQuery(params, side, now())), [asked]);
   const answer = useAnswer(isSame ? null : address("compare", { a: queries[0], b: queries[1] }));
   return html`<div class="compare-body">
-    <div class="two sides">${["a", "b"].map((side) => html`<${Side} key=${side} side=${side} params=${params} meta=${meta} data=${answer.data?.[side]} />`)}</div>
+    <div class="two sides">${["a", "b"].map((side) => html`<${Side} key=${side} side=${side} params=${params} query=${queries[side === "a" ? 0 : 1]} meta=${meta} data=${answer.data?.[side]} />`)}</div>
     <div class="compare-tools"><button type="button" onClick=${() => change(swapped(params, names))}>Swap A and B</button>
       <${Suggestions} meta=${meta} params=${params} /></div>
     ${isSame ? html`<${Empty} title="Choose two sides."><p>Give A and B different conditions, ranges of time or folders: two versions, two models, before and after.</p><//>`
@@ -44,18 +48,20 @@ export function ComparePage({ params, meta, now }) {
   </div>`;
 }
 
+const foldersOf = ({ directories }) => ({ "a.dir": directories[0], "b.dir": directories[1] });
+
 function swapped(params, names) {
   return Object.fromEntries(names.flatMap((name) => [[`a.${name}`, params[`b.${name}`] ?? ""], [`b.${name}`, params[`a.${name}`] ?? ""]]));
 }
 
-function Side({ side, params, meta, data }) {
+function Side({ side, params, query, meta, data }) {
   const conditions = params[`${side}.where`] ?? [];
   const set = (where) => change({ [`${side}.where`]: where });
-  const total = data?.count?.reduce((sum, value) => sum + value, 0);
+  const total = data && sumOf(data.count);
   return html`<section class="card-plot side side-${side}" aria-label="Side ${NAMES[side]}">
     <div class="card-head"><h2 class="side-name"><i class="swatch"></i>${NAMES[side]}</h2>${total !== undefined && html`<span class="quiet-text">${format(total, "1")} requests</span>`}
-      <a class="card-link" href=${linkTo({ where: conditions, range: params[`${side}.range`] ?? "", from: params[`${side}.from`] ?? "", to: params[`${side}.to`] ?? "" }, "requests", "")}>its requests</a></div>
-    <div class="side-tools"><${ConditionInput} id="where-${side}" conditions=${conditions} meta=${meta} onAdd=${set} />
+      <a class="card-link" href=${linkTo({ where: conditions, range: params[`${side}.range`] ?? "", from: params[`${side}.from`] ?? "", to: params[`${side}.to`] ?? "", kind: "request" }, "requests", "")}>its requests</a></div>
+    <div class="side-tools"><${ConditionInput} id="where-${side}" query=${query} meta=${meta} onAdd=${set} />
       <${RangeMenu} params=${params} prefix="${side}." />
       ${meta.directories.length > 1 && html`<select aria-label="Folder of ${NAMES[side]}" value=${params[`${side}.dir`] ?? ""} onChange=${(event) => change({ [`${side}.dir`]: event.target.value })}>
         <option value="">all folders</option>${meta.directories.map((one) => html`<option key=${one} value=${one}>${oneLine(one, 80)}</option>`)}</select>`}</div>
@@ -64,20 +70,20 @@ function Side({ side, params, meta, data }) {
   </section>`;
 }
 
-const SPLITS = [["service.version", "versions"], ["gen_ai.request.model", "models"], ["k8s.pod.name", "pods"], ["tenant.id", "tenants"], ["http.route", "routes"]];
+const SPLITS = [["service.version", "versions"], ["model", "models"], ["k8s.pod.name", "pods"], ["tenant.id", "tenants"], ["http.route", "routes"]];
 
 /** Buttons for what the folder itself offers: its two most frequent versions, models, pods … */
 function Suggestions({ meta, params }) {
-  return html`<span class="quiet-text">Compare</span> ${meta.directories.length > 1 && html`<button type="button" class="link" onClick=${() => change({ "a.dir": meta.directories[0], "b.dir": meta.directories[1] })}>folders</button>`}
+  return html`<span class="quiet-text">Compare</span> ${meta.directories.length > 1 && html`<button type="button" class="link" onClick=${() => change(foldersOf(meta))}>folders</button>`}
     ${SPLITS.map(([field, name]) => html`<${Split} key=${field} field=${field} name=${name} params=${params} />`)}`;
 }
 
 function Split({ field, name, params }) {
-  const { data } = useAnswer(address("values", { q: { field, events: ["request"], limit: 2 } }));
-  const values = (data ?? []).map((one) => String(one.value)).sort();
-  if (values.length < 2) return null;
-  const of = (side, value) => [...(params[`${side}.where`] ?? []).filter((one) => !one.startsWith(`${field}=`)), `${field}=${value}`];
-  return html`<button type="button" class="link" title="${oneLine(values[0], 40)} and ${oneLine(values[1], 40)}" onClick=${() => change({ "a.where": of("a", values[0]), "b.where": of("b", values[1]) })}>${name}</button>`;
+  const { data } = useAnswer(address("values", { q: { field, events: ["request"], limit: 20 } }));
+  const [one, other] = (data ?? []).slice(0, 2).map(({ condition }) => condition).sort();
+  if (other === undefined) return null;
+  const of = (side, condition) => [...(params[`${side}.where`] ?? []).filter((each) => !each.startsWith(condition.replace(/=.*/s, "="))), condition];
+  return html`<button type="button" class="link" title="${oneLine(one, 60)} and ${oneLine(other, 60)}" onClick=${() => change({ "a.where": of("a", one), "b.where": of("b", other) })}>${name}</button>`;
 }
 
 function Found({ data, params }) {
@@ -85,25 +91,35 @@ function Found({ data, params }) {
   if (empty.length) return html`<${Empty} title="No request on side ${empty.map((side) => NAMES[side]).join(" and ")}."><p>Change its conditions or its range.</p><//>`;
   return html`<${Ratios} data=${data} />
     <div class="two">${DISTRIBUTIONS.map(([field, title, unit]) => html`<${Distribution} key=${field} data=${data} field=${field} title=${title} unit=${unit} />`)}</div>
-    <${Changed} changed=${data.changed ?? []} params=${params} />`;
+    <${Changed} data=${data} />`;
+}
+
+const sumOf = (values) => values.reduce((sum, value) => sum + value, 0);
+
+/** Print how many requests each side has, or how many of them have a field. */
+function counted(data, field) {
+  return ["a", "b"].map((side) => {
+    const all = format(sumOf(data[side].count), "1");
+    return `${NAMES[side]} ${field ? `${format(data[side].fields[field].count, "1")} of ${all}` : all}`;
+  }).join(", ");
 }
 
 function Ratios({ data }) {
   const rows = QUANTITIES.filter(([field]) => data.a.fields?.[field]?.count && data.b.fields?.[field]?.count);
-  const share = (side) => { const sum = (values) => values.reduce((all, value) => all + value, 0); return sum(data[side].errors) / Math.max(1, sum(data[side].count)); };
+  const share = (side) => sumOf(data[side].errors) / Math.max(1, sumOf(data[side].count));
   return html`<section class="card-plot" aria-label="What differs"><div class="card-head"><h2 id="ratios">B compared with A</h2>
-      <span class="quiet-text">ratio of the medians with an interval of 95 %; not ok: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")}</span></div>
+      <span class="quiet-text">ratio of the medians with an interval of 95 %; not ok: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")} of all requests (${counted(data)})</span></div>
     <div class="scroll-x" tabindex="0" role="group" aria-labelledby="ratios"><table class="wide-table ratios"><thead><tr><th scope="col">Quantity</th><th scope="col">A p50</th><th scope="col">B p50</th>
       <th scope="col">Ratio</th><th scope="col">Interval</th><th scope="col" class="ratio-head">B is less · the same · more</th><th scope="col">A p99</th><th scope="col">B p99</th><th scope="col">Ratio p99</th></tr></thead>
-      <tbody>${rows.map(([field, title, unit]) => html`<${Ratio} key=${field} title=${title} unit=${unit} a=${data.a.fields[field]} b=${data.b.fields[field]} of=${data.fields?.[field] ?? {}} />`)}</tbody></table></div>
+      <tbody>${rows.map(([field, title, unit]) => html`<${Ratio} key=${field} title=${title} note=${counted(data, field)} unit=${unit} a=${data.a.fields[field]} b=${data.b.fields[field]} of=${data.fields?.[field] ?? {}} />`)}</tbody></table></div>
   </section>`;
 }
 
-function Ratio({ title, unit, a, b, of }) {
+function Ratio({ title, note, unit, a, b, of }) {
   const interval = of.interval ?? of.interval_p50;
   const ratio = of.ratio_p50 ?? (a.p50 ? b.p50 / a.p50 : null);
   const isClear = interval && (interval[0] > 1 || interval[1] < 1);
-  return html`<tr><th scope="row">${title}</th><td>${format(a.p50, unit)}</td><td>${format(b.p50, unit)}</td>
+  return html`<tr><th scope="row">${title} <small class="quiet-text">${note}</small></th><td>${format(a.p50, unit)}</td><td>${format(b.p50, unit)}</td>
     <td class=${isClear ? "clear" : ""}>${format(ratio, "x")}</td><td class="quiet-text">${interval ? `${format(interval[0], "x")} – ${format(interval[1], "x")}` : "–"}</td>
     <td class="ratio-cell"><${Whisker} ratio=${ratio} interval=${interval} isClear=${isClear} /></td>
     <td>${format(a.p99, unit)}</td><td>${format(b.p99, unit)}</td><td>${format(of.ratio_p99 ?? (a.p99 ? b.p99 / a.p99 : null), "x")}</td></tr>`;
@@ -122,14 +138,15 @@ function Distribution({ data, field, title, unit }) {
   const plot = useMemo(() => ({ unit, log: true, label: `${title}, share of requests up to a value`, height: 210,
     series: sides.map((side) => ({ name: NAMES[side], colour: COLOURS[side], ...data[side].fields[field].histogram })) }), [data]);
   if (sides.length < 2) return null;
-  return html`<${Plot} kind="distribution" data=${plot} title=${title} note="share of requests up to a value" />`;
+  return html`<${Plot} kind="distribution" data=${plot} title=${title} note="share up to a value, of the requests that have it: ${counted(data, field)}" />`;
 }
 
-function Changed({ changed }) {
-  return html`<section class="card-plot" aria-label="What changed"><div class="card-head"><h2 id="changed">What else is different</h2><span class="quiet-text">shares of values, the largest difference first</span></div>
+function Changed({ data }) {
+  const changed = data.changed ?? [];
+  return html`<section class="card-plot" aria-label="What changed"><div class="card-head"><h2 id="changed">What else is different</h2><span class="quiet-text">shares of all requests (${counted(data)}), the largest difference first</span></div>
     ${!changed.length ? html`<p class="quiet-text">The shares of outcomes, routes, models, tenants and pods are alike.</p>`
-      : html`<div class="scroll-x" tabindex="0" role="group" aria-labelledby="changed"><table class="wide-table"><thead><tr><th scope="col">Field</th><th scope="col">Value</th><th scope="col">A</th><th scope="col">B</th><th scope="col" class="ratio-head">Share</th></tr></thead>
-        <tbody>${changed.map(({ field, value, share_a: a, share_b: b }) => html`<tr key=${`${field}=${value}`}><th scope="row">${oneLine(field, 60)}</th><td class="left"><bdi>${oneLine(textOf(value), 80)}</bdi></td>
+      : html`<div class="scroll-x" tabindex="0" role="group" aria-labelledby="changed"><table class="wide-table"><thead><tr><th scope="col">Field</th><th scope="col" class="left">Value</th><th scope="col">A</th><th scope="col">B</th><th scope="col" class="ratio-head">Share</th></tr></thead>
+        <tbody>${changed.map(({ field, value, share_a: a, share_b: b }) => html`<tr key=${`${field}=${value}`}><th scope="row">${oneLine(field, 60)}</th><td class="left">${value === null ? NONE : html`<bdi>${oneLine(textOf(value), 80)}</bdi>`}</td>
           <td>${format(a, "ratio")}</td><td>${format(b, "ratio")}</td><td class="ratio-cell"><span class="shares" aria-hidden="true"><i class="share-a" style=${{ width: `${a * 100}%` }}></i><i class="share-b" style=${{ width: `${b * 100}%` }}></i></span></td></tr>`)}</tbody></table></div>`}
   </section>`;
 }

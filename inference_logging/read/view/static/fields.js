@@ -1,7 +1,7 @@
 // All fields of a record, with their meaning and unit; a click on a value filters by it.
 
 import { html, useState } from "./pages/vendor/htm/standalone.module.js";
-import { format } from "./pages/format.js";
+import { format, unitTitle } from "./pages/format.js";
 import { Icon, ICONS } from "./parts.js";
 import { LongText, oneLine, textOf } from "./text.js";
 import { canFilter } from "./where.js";
@@ -63,11 +63,15 @@ function unitOf(name, field) {
   if (field?.unit) return field.unit;
   if (name.endsWith("_s")) return "s";
   if (name.endsWith("_us")) return "us";
-  return name.endsWith("body.size") || name.endsWith("_bytes") ? "B" : "";
+  return name.endsWith("_bytes") ? "By" : "";
 }
 
+const SIGNS = { s: "s", us: "µs", By: "B" };
+
+/** Return what follows a number: its unit, and the number as other pages print it where that is another one. */
 function readable(value, unit) {
-  if (unit === "us" || unit === "µs") return `µs = ${format(value / 1e6, "s")}`;
-  if (unit === "s") return `s = ${format(value, "s")}`;
-  return unit === "B" ? format(value, "B") : unit === "1" ? "" : unit;
+  const sign = SIGNS[unit];
+  if (!sign) return value === 1 ? unitTitle(unit).replace(/s$/, "") : unitTitle(unit);
+  const printed = format(value, unit);
+  return printed === `${value} ${sign}` ? sign : `${sign} = ${printed}`;
 }

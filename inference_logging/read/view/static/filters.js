@@ -1,6 +1,7 @@
 // The bar above the pages: conditions as chips, an input for more, a search in the text, and the range of time.
 
 import { html, useEffect, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
+import { format } from "./pages/format.js";
 import { fetchJson } from "./api.js";
 import { Icon, ICONS, Menu } from "./parts.js";
 import { change } from "./state.js";
@@ -8,12 +9,12 @@ import { oneLine, textOf } from "./text.js";
 import { brief, nanoseconds, RANGE_WORDS, readTime, stampOf } from "./times.js";
 import { inverted, MEANING, parse, withCondition } from "./where.js";
 
-/** The bar for the page of now. `children` are the page's own tools at its end. */
-export function FilterBar({ params, meta, hasText = true, children }) {
+/** The bar for the page of now, which asks `query`. `children` are the page's own tools at its end. */
+export function FilterBar({ params, meta, query, children }) {
   const conditions = params.where ?? [];
   return html`<form class="filters" role="search" aria-label="Filter" onSubmit=${(event) => event.preventDefault()}>
-    <${ConditionInput} conditions=${conditions} meta=${meta} onAdd=${(where) => change({ where })} />
-    ${hasText && html`<${TextSearch} text=${params.text ?? ""} />`}
+    <${ConditionInput} query=${query} meta=${meta} onAdd=${(where) => change({ where })} />
+    <${TextSearch} text=${params.text ?? ""} />
     <${RangeMenu} params=${params} />
     ${children}
     <${Chips} conditions=${conditions} params=${params} />
@@ -52,18 +53,23 @@ function readOr(text) {
   }
 }
 
-/** An input with the grammar of `--where`, which suggests fields, operators and values. `onAdd` gets all conditions. */
-export function ConditionInput({ conditions, meta, onAdd, id = "where" }) {
+/**
+ * An input with the grammar of `--where`, which suggests fields, operators and values, with how many of `query` they find.
+ * `onAdd` gets all conditions.
+ */
+export function ConditionInput({ query, meta, onAdd, id = "where" }) {
+  const conditions = query.where;
   const [text, setText] = useState("");
   const [error, setError] = useState("");
   const [at, setAt] = useState(-1);
   const [isOpen, setOpen] = useState(false);
-  const offers = useOffers(text, meta, conditions);
+  const offers = useOffers(text, meta, query);
   const isShown = isOpen && offers.length > 0;
   const type = (value) => { setText(value); setError(""); setAt(-1); setOpen(true); };
-  const add = (given) => {
+  const add = async (given) => {
     try {
       const { field, operator, value } = parse(given);
+      await fetchJson("condition", { text: given });
       onAdd(withCondition(conditions, field, value, operator));
       type("");
       setOpen(false);
@@ -100,21 +106,22 @@ const USUAL = ["outcome", "http.response.status_code", "http.route", "gen_ai.req
   "gen_ai.response.time_to_first_chunk", "k8s.pod.name", "error.type"];
 
 /** Use what may follow a text: fields, then operators, then the most frequent values of the field. */
-function useOffers(text, meta, conditions) {
-  const [values, setValues] = useState({ field: "", list: [] });
+function useOffers(text, meta, query) {
+  const [values, setValues] = useState({ of: "", list: [] });
   const match = /^([^=!<>~]+)(!=|<=|>=|=|<|>|~)(.*)$/s.exec(text);
-  const field = match?.[1].trim() ?? "";
+  const [field, operator] = match ? [match[1].trim(), match[2]] : ["", ""];
+  const of = field + operator;
   useEffect(() => {
     if (!field) return undefined;
     const abort = new AbortController();
-    const query = { field, where: conditions, limit: 50 };
-    fetchJson("values", { q: query }, abort.signal).then(
-      (list) => setValues({ field, list }),
-      () => setValues({ field, list: [] }),
+    fetchJson("values", { q: { ...query, field, operator, limit: 50 } }, abort.signal).then(
+      (list) => setValues({ of, list }),
+      (error) => error.name === "AbortError" || setValues({ of, list: [] }),
     );
     return () => abort.abort();
-  }, [field]);
-  if (match) return valueOffers(match, values, field);
+  }, [of]);
+  // A search in texts may end before all is read, so that nothing is promised of it.
+  if (match) return values.of === of ? valueOffers(of, match[3], values.list, !query.text) : [];
   const typed = text.trim().toLowerCase();
   const all = meta?.fields ?? [];
   const named = typed ? all.filter(({ name }) => name.toLowerCase().includes(typed)) : all.filter(({ name }) => USUAL.includes(name));
@@ -123,11 +130,10 @@ function useOffers(text, meta, conditions) {
 
 const isNumber = (type) => /^(BIGINT|DOUBLE|number|integer|float|int)$/i.test(type ?? "");
 
-function valueOffers([, , operator, value], values, field) {
-  if (values.field !== field) return [];
+function valueOffers(of, value, list, isCounted) {
   const typed = value.trim().toLowerCase();
-  return values.list.filter((one) => textOf(one.value).toLowerCase().includes(typed)).slice(0, 12).map((one) => ({
-    text: `${field}${operator}${textOf(one.value)}`, note: one.count.toLocaleString("en"), isWhole: true,
+  return list.filter((one) => textOf(one.value).toLowerCase().includes(typed)).slice(0, 12).map((one) => ({
+    text: `${of}${textOf(one.value)}`, note: isCounted && one.count !== null ? format(one.count, "1") : "", isWhole: true,
   }));
 }
 

@@ -5,8 +5,8 @@ import { html, useEffect, useRef } from "./pages/vendor/htm/standalone.module.js
 export const KEYS = [
   ["/", "go to the filter"],
   ["t", "go to the search in texts"],
-  ["j", "next request"],
-  ["k", "previous request"],
+  ["j", "next request; ↓ too"],
+  ["k", "previous request; ↑ too"],
   ["Enter", "open the request"],
   ["o", "open it as a page"],
   ["Esc", "close, or go back"],

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo, useState } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
+import { WEBSOCKET } from "./columns.js";
 import { address, fetchJson, useAnswer } from "./api.js";
 import { ExportMenu } from "./export.js";
 import { FilterBar } from "./filters.js";
@@ -15,6 +16,10 @@ import { seconds, stampOf, fromSeconds } from "./times.js";
 import { withCondition } from "./where.js";
 
 const EVERY_MS = 15_000;
+/** Buckets of time: no more than there are requests, so that a few of them are no row of spikes. */
+const BUCKETS = { least: 12, most: 120 };
+
+const sum = (values) => values.reduce((total, value) => total + value, 0);
 
 export function OverviewPage({ params, meta, now }) {
   const asked = JSON.stringify([params.where, params.text, params.trace, params.range, params.from, params.to]);
@@ -23,13 +28,16 @@ export function OverviewPage({ params, meta, now }) {
   // A range without an end is looked at again. One that ends now moves on, which makes it another question each time.
   const isMoving = Boolean(params.range);
   const everyMs = isMoving || params.to ? 0 : EVERY_MS;
-  const answer = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: FIELDS, heatmap: "duration_s", heatmap_rows: 40 } }), everyMs);
+  const [buckets, setBuckets] = useState(BUCKETS.most);
+  const answer = useAnswer(address("aggregate", { q: { ...query, buckets, fields: FIELDS, heatmap: "duration_s", heatmap_rows: 40 } }), everyMs);
+  const total = answer.data && sum(answer.data.count);
+  useEffect(() => { if (total) setBuckets(Math.max(BUCKETS.least, Math.min(BUCKETS.most, total))); }, [total]);
   useEffect(() => {
     const timer = isMoving ? setInterval(() => document.hidden || setTurn((number) => number + 1), EVERY_MS) : 0;
     return () => clearInterval(timer);
   }, [isMoving]);
   return html`<div class="overview">
-    <${FilterBar} params=${params} meta=${meta}><${ExportMenu} query=${query} /><//>
+    <${FilterBar} params=${params} meta=${meta} query=${query}><${ExportMenu} query=${query} /><//>
     <${Content} answer=${answer} query=${query} params=${params} meta=${meta} everyMs=${everyMs} />
   </div>`;
 }
@@ -38,7 +46,7 @@ function Content({ answer, query, params, meta, everyMs }) {
   const { data, error, reload } = answer;
   if (error && !data) return html`<${Failure} error=${error} what="The overview" retry=${reload} />`;
   if (!data) return html`<${Loading} what="the overview" />`;
-  const total = data.count.reduce((sum, value) => sum + value, 0);
+  const total = sum(data.count);
   if (!total) {
     const isIndexing = meta.progress && !meta.progress.done;
     return html`<${Empty} title=${isIndexing ? "Nothing yet: the index is still being built." : "No request matches."}>
@@ -48,24 +56,24 @@ function Content({ answer, query, params, meta, everyMs }) {
     ${meta.progress && !meta.progress.done && html`<p class="banner" role="status">The index is still being built: figures are those of what is indexed.</p>`}
     ${data.complete === false && html`<p class="banner" role="status">The search ended before all was read: figures are those of what was read. A smaller range is searched whole.</p>`}
     <${Tiles} data=${data} total=${total} />
+    <${WebSockets} query=${query} everyMs=${everyMs} />
     <${Plots} data=${data} query=${query} params=${params} everyMs=${everyMs} />
     <${Groups} query=${query} params=${params} everyMs=${everyMs} />
     <div class="two">
-      <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s" }, "requests", "")} />
-      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"] }, "requests", "")} isFailed=${true} />
+      <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s", kind: "request" }, "requests", "")} />
+      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"], kind: "request" }, "requests", "")} failed=${sum(data.errors)} />
     </div>
   </div>`;
 }
 
 function Tiles({ data, total }) {
   const span = Math.max(1e-9, seconds(data.to_ns) - seconds(data.from_ns));
-  const sum = (values) => values.reduce((all, value) => all + value, 0);
   const weighted = sum(data.weighted ?? data.count);
   const errors = sum(data.errors);
   const of = (field, name) => data.fields?.[field]?.[name];
   const tiles = [
     ["Requests", format(total, "1"), `${format(weighted / span, "1/s")} on average`],
-    ["Not ok", format((errors / total) * 100, "%"), `${format(errors, "1")} requests`, errors ? "bad" : ""],
+    ["Not ok", format(errors / total, "ratio"), `${format(errors, "1")} requests`, errors ? "bad" : ""],
     ["Duration p50", format(of("duration_s", "p50"), "s"), `p95 ${format(of("duration_s", "p95"), "s")}`],
     ["Duration p99", format(of("duration_s", "p99"), "s"), `greatest ${format(of("duration_s", "max"), "s")}`],
     ["First chunk p50", format(of(FIRST, "p50"), "s"), `p95 ${format(of(FIRST, "p95"), "s")}`],
@@ -74,6 +82,13 @@ function Tiles({ data, total }) {
     ["Tokens in", format(sum(data.input_tokens) / span, "{token}/s").replace(" tokens/s", "/s"), `${format(sum(data.input_tokens), "1")} tokens`],
   ];
   return html`<dl class="tiles">${tiles.map(([label, value, note, kind]) => html`<div key=${label}><dt>${label}</dt><dd class=${kind ?? ""}>${value}<small>${note}</small></dd></div>`)}</dl>`;
+}
+
+/** How many WebSocket connections there are: one may last an hour, so they are in no figure of requests. */
+function WebSockets({ query, everyMs }) {
+  const { data } = useAnswer(address("aggregate", { q: { ...query, events: [WEBSOCKET], buckets: 1, fields: ["duration_s"] } }), everyMs);
+  if (!data?.count[0]) return null;
+  return html`<p class="hint">Beside the requests: <a href=${linkTo({ kind: "websocket" }, "requests", "")}>${format(data.count[0], "1")} WebSocket ${data.count[0] === 1 ? "connection" : "connections"}</a>, ${format(data.errors[0], "1")} not ok, duration p50 ${format(data.fields.duration_s.p50, "s")}.</p>`;
 }
 
 const brush = (from, to) => change({ range: "", from: stampOf(fromSeconds(from)), to: stampOf(fromSeconds(to)) });
@@ -100,20 +115,27 @@ function Plots({ data, query, params, everyMs }) {
       <${Plot} kind="lines" data=${requests} title="Requests per second" />
       <${Plot} kind="lines" data=${tokens} title="Tokens per second" />
       <${Heat} data=${data} field="duration_s" title="Duration" params=${params} />
-      <${FirstHeat} query=${query} params=${params} everyMs=${everyMs} />
+      <${FirstHeat} query=${query} buckets=${data.count.length} params=${params} everyMs=${everyMs} />
       <${EngineOverTime} data=${data} query=${query} />
     </div>`;
 }
 
 function Heat({ data, field, title, params }) {
-  const plot = useMemo(() => data.heatmap && ({ x: bucketsOf(data).x, edges: data.heatmap.edges, cells: data.heatmap.cells, unit: "s",
+  const plot = useMemo(() => data.heatmap && ({ x: bucketsOf(data).x, edges: data.heatmap.edges, cells: data.heatmap.cells, unit: "s", cellUnit: "{request}",
     label: `${title} over time`, height: 230, sync: "overview", onSelect: region(field, params) }), [data, params.where]);
   if (!plot || !data.heatmap.cells.length) return null;
-  return html`<${Plot} kind="heatmap" data=${plot} title=${title} note="requests in each interval, log scale" />`;
+  return html`<${Plot} kind="heatmap" data=${plot} title=${title} note=${heatNote(data)} />`;
 }
 
-function FirstHeat({ query, params, everyMs }) {
-  const { data } = useAnswer(address("aggregate", { q: { ...query, buckets: 120, fields: [], heatmap: FIRST, heatmap_rows: 40 } }), everyMs);
+/** Of how many requests a heat map is: not each has the value, and a logarithmic axis has no 0. */
+function heatNote({ count, heatmap: { cells, zero } }) {
+  const [all, drawn] = [count, cells.flat()].map(sum);
+  const words = `${format(drawn + zero, "1")} of ${format(all, "1")} requests have it`;
+  return zero ? `${words}; ${format(zero, "1")} of 0 s not drawn` : words;
+}
+
+function FirstHeat({ query, buckets, params, everyMs }) {
+  const { data } = useAnswer(address("aggregate", { q: { ...query, buckets, fields: [], heatmap: FIRST, heatmap_rows: 40 } }), everyMs);
   return data ? html`<${Heat} data=${data} field=${FIRST} title="Time to first chunk" params=${params} />` : html`<div class="card-plot"><${Loading} what="the first chunks" /></div>`;
 }
 
@@ -135,8 +157,8 @@ function useEngine(data, query) {
 
 function EngineOverTime({ data, query }) {
   const { reports, losses, error } = useEngine(data, query);
-  const engine = useMemo(() => reports?.rows.length && engineOverTime(reports.rows, data), [reports]);
-  const lost = useMemo(() => losses?.rows.length && lossesOverTime(losses.rows, data), [losses]);
+  const engine = useMemo(() => reports?.rows.length > 0 && engineOverTime(reports.rows, data), [reports]);
+  const lost = useMemo(() => losses?.rows.length > 0 && lossesOverTime(losses.rows, data), [losses]);
   const depth = useMemo(() => engine && ({ x: engine.x, unit: "1", label: "Requests in the engines", height: 190, sync: "overview", style: "steps", onSelect: brush,
     series: [{ name: "waiting", values: engine.waiting, colour: "warn", fill: true }, { name: "running", values: engine.running, colour: "first" },
       { name: "KV cache in use", values: engine.cache, unit: "ratio", colour: "third", dash: [6, 3] }] }), [engine]);

@@ -3,15 +3,15 @@
 import { html, useState } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
 import { address, useAnswer } from "./api.js";
-import { kindOf } from "./columns.js";
+import { kindOf, modelOf, routeOf } from "./columns.js";
 import { FIELDS, FIRST } from "./overview_data.js";
 import { Failure, Loading } from "./parts.js";
 import { change, linkTo } from "./state.js";
-import { oneLine, textOf } from "./text.js";
+import { NONE, oneLine, textOf } from "./text.js";
 import { clock } from "./times.js";
-import { withCondition } from "./where.js";
+import { parse, withCondition } from "./where.js";
 
-const GROUPS = [["http.route", "route"], ["gen_ai.request.model", "model"], ["tenant.id", "tenant"], ["outcome", "outcome"],
+const GROUPS = [["http.route", "route"], ["model", "model"], ["tenant.id", "tenant"], ["outcome", "outcome"],
   ["k8s.pod.name", "pod"], ["service.name", "service"], ["error.type", "error"], ["enduser.id", "user"]];
 
 /** Percentiles by the field of `params.by`. */
@@ -32,9 +32,11 @@ export function Groups({ query, params, everyMs }) {
   </section>`;
 }
 
+const REST = { more: "(other values, or none)" };
+
 const COLUMNS = [
-  ["count", "Requests", (group) => group.count, "1"],
-  ["errors", "Not ok", (group) => (group.count ? group.errors / group.count : 0), "ratio"],
+  ["count", "Requests", (group) => group.count[0], "1"],
+  ["errors", "Not ok", (group) => group.errors && group.errors[0] / group.count[0], "ratio"],
   ["p50", "p50", (group) => group.fields?.duration_s?.p50, "s"], ["p95", "p95", (group) => group.fields?.duration_s?.p95, "s"],
   ["p99", "p99", (group) => group.fields?.duration_s?.p99, "s"],
   ["first50", "First chunk p50", (group) => group.fields?.[FIRST]?.p50, "s"], ["first99", "First chunk p99", (group) => group.fields?.[FIRST]?.p99, "s"],
@@ -49,12 +51,15 @@ function sorted(groups, name) {
 function GroupTable({ groups, by, params, sort, setSort }) {
   if (!groups.length) return html`<p class="quiet-text">No record has ${oneLine(by, 60)}.</p>`;
   const greatest = Math.max(...groups.map((group) => group.fields?.duration_s?.p99 ?? 0), 1e-9);
-  const filter = (value) => (event) => change({ where: withCondition(params.where ?? [], by, value, event.shiftKey ? "!=" : "=") });
+  const filter = (condition) => (event) => {
+    const { field, value } = parse(condition);
+    change({ where: withCondition(params.where ?? [], field, value, event.shiftKey ? "!=" : "=") });
+  };
   return html`<div class="scroll-x" tabindex="0" role="group" aria-labelledby="groups-title"><table>
     <thead><tr><th scope="col">${oneLine(by, 60)}</th>${COLUMNS.map(([id, label]) => html`<th key=${id} scope="col" aria-sort=${id === sort ? "descending" : "none"}>
       <button type="button" class="sort" onClick=${() => setSort(id)}>${label}<span aria-hidden="true">${id === sort ? "↓" : ""}</span></button></th>`)}<th scope="col" class="spread-head">p50 · p95 · p99</th></tr></thead>
-    <tbody>${groups.map((group) => html`<tr key=${String(group.value)}><th scope="row">${group.value === null || group.value === undefined ? html`<span class="quiet-text">without</span>`
-      : html`<button type="button" class="link plain" onClick=${filter(String(group.value))} title="Only these (Shift: all others)"><bdi>${oneLine(textOf(group.value), 80)}</bdi></button>`}</th>
+    <tbody>${groups.map((group) => html`<tr key=${String(group.value)}><th scope="row">${group.value === null ? html`<span class="quiet-text">${REST[group.rest] ?? NONE}</span>`
+      : html`<button type="button" class="link plain" onClick=${filter(group.condition)} title="Only ${oneLine(group.condition, 120)} (Shift: all others)"><bdi>${oneLine(textOf(group.value), 80)}</bdi></button>`}</th>
       ${COLUMNS.map(([id, , value, unit]) => html`<td key=${id} class=${id === "errors" && value(group) > 0.05 ? "bad" : ""}>${format(value(group), unit)}</td>`)}
       <td class="spread"><${Spread} of=${group.fields?.duration_s} greatest=${greatest} /></td></tr>`)}</tbody></table></div>`;
 }
@@ -67,12 +72,13 @@ function Spread({ of, greatest }) {
     ${["p50", "p95", "p99"].map((name) => html`<i key=${name} class="s-${name}" style=${{ left: place(of[name]) }}></i>`)}</span>`;
 }
 
-/** Ten requests of a query, each a link. */
-export function ShortList({ title, query, href, isFailed, everyMs }) {
+/** Ten requests of a query, each a link; of those that failed, `failed` is how many there are. */
+export function ShortList({ title, query, href, failed, everyMs }) {
+  const isFailed = failed !== undefined;
   const answer = useAnswer(address("rows", { q: { ...query, limit: 10 } }), everyMs);
   const rows = answer.data?.rows ?? [];
   return html`<section class="card-plot" aria-label=${title}>
-    <div class="card-head"><h2>${title}</h2>${answer.data?.matched !== null && answer.data?.matched !== undefined && isFailed && html`<span class="quiet-text">${format(answer.data.matched, "1")}</span>`}
+    <div class="card-head"><h2>${title}</h2>${isFailed && html`<span class="quiet-text">${format(failed, "1")}</span>`}
       <a class="card-link" href=${href}>all of them</a></div>
     ${answer.error ? html`<${Failure} error=${answer.error} what="The list" retry=${answer.reload} />`
       : !answer.data ? html`<${Loading} what="the list" />`
@@ -85,6 +91,6 @@ export function ShortList({ title, query, href, isFailed, everyMs }) {
 }
 
 function words(row, isFailed) {
-  const parts = [isFailed ? row["error.type"] : clock(row.timestamp_ns), row["tenant.id"], row["gen_ai.request.model"], row["http.route"] ?? row["url.path"], row["k8s.pod.name"]];
+  const parts = [isFailed ? row["error.type"] : clock(row.timestamp_ns), row["tenant.id"], modelOf(row), routeOf(row), row["k8s.pod.name"]];
   return parts.filter((part) => part !== undefined && part !== null).map(textOf).join(" · ");
 }

@@ -3,7 +3,7 @@
 import { html } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
 import { address, useAnswer } from "./api.js";
-import { kindOf } from "./columns.js";
+import { kindOf, methodOf, routeOf } from "./columns.js";
 import { ExportMenu } from "./export.js";
 import { Fields } from "./fields.js";
 import { useKeys } from "./keys.js";
@@ -59,11 +59,11 @@ function Body({ answer, meta, params, onFilter, onOpen }) {
 
 function Head({ data, meta, params, onFilter }) {
   const { record } = data;
-  const route = record["http.route"] ?? record["url.path"] ?? record["rpc.method"] ?? record["triton.model_name"] ?? record.event_name;
+  const route = routeOf(record) ?? record.event_name;
   const begun = arrival(record);
   return html`<header class="request-head">
     <h2><span class="outcome ${kindOf(record.outcome)}">${oneLine(textOf(record.outcome ?? ""))}</span>
-      <span class="method">${oneLine(textOf(record["http.request.method"] ?? ""))}</span> <bdi>${oneLine(textOf(route), 120)}</bdi></h2>
+      <span class="method">${oneLine(textOf(methodOf(record) ?? ""))}</span> <bdi>${oneLine(textOf(route), 120)}</bdi></h2>
     <p class="quiet-text">${begun === null ? "" : html`arrived ${full(begun)} · `}<code>${oneLine(textOf(record.request_id ?? ""), 40)}</code>
       ${data.resource?.["k8s.pod.name"] && html` · <bdi>${oneLine(textOf(data.resource["k8s.pod.name"]), 60)}</bdi>`} · pid ${record.pid ?? "?"}</p>
     <${Figures} record=${record} />
@@ -77,12 +77,13 @@ const FIGURES = [
   ["First tool call", "gen_ai.response.time_to_first_tool_call", "s"],
   ["Tokens in", "gen_ai.usage.input_tokens", "1"], ["Tokens out", "gen_ai.usage.output_tokens", "1"],
   ["Tokens/s", "gen_ai.response.output_tokens_per_second", "1"], ["Chunks", "chunks", "1"], ["Largest gap", "chunk_gap_max_us", "us"], ["Keep-alives", "stream.keep_alives", "1"],
-  ["Preemptions", "engine.preemptions", "1"],
+  ["Preemptions", "engine.preemptions", "1"], ["Messages in", "websocket.messages_received", "1"],
+  ["Messages out", "websocket.messages_sent", "1"], ["Close code", "websocket.close_code", null],
 ];
 
 function Figures({ record }) {
   const there = FIGURES.filter(([, field]) => typeof record[field] === "number");
-  const print = (value, unit) => (unit === null ? String(value) : unit === "us" ? format(value / 1e6, "s") : format(value, unit));
+  const print = (value, unit) => (unit === null ? String(value) : format(value, unit));
   return html`<dl class="figures">${there.map(([label, field, unit]) => html`<div key=${field} title=${field}>
     <dt>${label}</dt><dd>${print(record[field], unit)}</dd></div>`)}</dl>`;
 }
@@ -98,7 +99,7 @@ function Actions({ record, meta, params, onFilter }) {
     <button type="button" title=${asCommand(conditions, directory)} onClick=${() => copied(asCommand(conditions, directory), "a command of the shell")}>
       <${Icon} path=${ICONS.copy} size=${13} />Copy as tail --where</button>
     <button type="button" onClick=${() => copied(JSON.stringify(record, null, 2), "the record as JSON")}><${Icon} path=${ICONS.copy} size=${13} />JSON</button>
-    ${identity && html`<${ExportMenu} query=${{ where: [identity], events: ["request"] }} />`}
+    ${identity && html`<${ExportMenu} query=${{ where: [identity], events: [record.event_name] }} />`}
     ${trace && (meta.links ?? []).map((link) => html`<a key=${link.name} class="button" target="_blank" rel="noopener noreferrer" href=${traceLink(link.template, record)}>
       ${oneLine(link.name, 40)} <${Icon} path=${ICONS.open} size=${12} /></a>`)}
   </div>`;

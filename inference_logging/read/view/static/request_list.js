@@ -1,6 +1,7 @@
 // The rows of the list: pages of an answer that grow downwards, and live rows that come in at the top.
 
 import { address, fetchJson } from "./api.js";
+import { WEBSOCKET } from "./columns.js";
 
 const PAGE_ROWS = 200;
 const MOST_ROWS = 20_000;
@@ -18,6 +19,9 @@ export class RequestList {
   error = null;
   isLoading = false;
   isConnected = null;
+  /** The fields of which a row has a value. */
+  filled = new Set();
+  hasWebSockets = false;
   #keys = new Set();
   #next = null;
   #isHeld = false;
@@ -34,7 +38,7 @@ export class RequestList {
   /** Load the newest rows of `query`; with `isLive`, also take those that come. */
   start(query, isLive) {
     this.stop();
-    Object.assign(this, { rows: [], waiting: [], skipped: 0, matched: null, isLeast: false, answer: null, error: null });
+    Object.assign(this, { rows: [], waiting: [], skipped: 0, matched: null, isLeast: false, answer: null, error: null, filled: new Set() });
     this.#keys = new Set();
     this.#query = query;
     this.#next = null;
@@ -117,7 +121,7 @@ export class RequestList {
 
   #append(answer) {
     const fresh = answer.rows.filter((row) => !this.#keys.has(row.key));
-    for (const row of fresh) this.#keys.add(row.key);
+    this.#note(fresh);
     this.rows = this.rows.concat(fresh);
     this.answer = answer;
     this.matched = answer.matched ?? this.matched;
@@ -147,7 +151,7 @@ export class RequestList {
 
   #take({ rows, skipped = 0 }) {
     const fresh = rows.filter((row) => !this.#keys.has(row.key));
-    for (const row of fresh) this.#keys.add(row.key);
+    this.#note(fresh);
     this.skipped += skipped;
     // What a message leaves out matches as well.
     if (this.matched !== null) this.matched += fresh.length + skipped;
@@ -157,6 +161,14 @@ export class RequestList {
       this.waiting.length = Math.min(this.waiting.length, MOST_ROWS);
     } else this.#prepend(fresh);
     this.#changed();
+  }
+
+  #note(fresh) {
+    for (const row of fresh) {
+      this.#keys.add(row.key);
+      this.hasWebSockets ||= row.event_name === WEBSOCKET;
+      for (const name of Object.keys(row)) if (row[name] !== null) this.filled.add(name);
+    }
   }
 
   #prepend(fresh) {

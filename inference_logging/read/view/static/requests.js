@@ -1,7 +1,9 @@
 // The page of requests: the live list, and the request that is open beside it.
 
 import { html, useEffect, useMemo, useReducer, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
-import { chosen, COLUMNS, columnsOf, fieldsOf } from "./columns.js";
+import { format } from "./pages/format.js";
+import { address, useAnswer } from "./api.js";
+import { BarLegend, chosen, columnsOf, fieldsOf, filledOf, isUsual, WEBSOCKET } from "./columns.js";
 import { ExportMenu } from "./export.js";
 import { FilterBar } from "./filters.js";
 import { useKeys } from "./keys.js";
@@ -14,17 +16,22 @@ import { RequestTable } from "./table.js";
 import { bounds, brief, RANGE_WORDS } from "./times.js";
 import { withCondition } from "./where.js";
 
-/** Return the query of a page's params. */
-export function queryOf(params, nowNs) {
-  return { where: params.where ?? [], events: ["request"], text: params.text, trace: params.trace, ...bounds(params, nowNs) };
+const KINDS = { "": ["request", WEBSOCKET], request: ["request"], websocket: [WEBSOCKET] };
+const NOUNS = { "": ["request or WebSocket", "requests and WebSockets"], request: ["request", "requests"], websocket: ["WebSocket", "WebSockets"] };
+
+/** Return the query of a page's params; `events` are requests alone where a page computes with them. */
+export function queryOf(params, nowNs, events = KINDS.request) {
+  return { where: params.where ?? [], events, text: params.text, trace: params.trace, ...bounds(params, nowNs) };
 }
 
 export function RequestsPage({ params, meta, now }) {
   const columns = useMemo(() => columnsOf(chosen(params), meta.byName), [params.columns, meta]);
-  const seen = params.open ? beside(columns) : columns;
   const order = params.order ?? "newest";
   const isLive = order === "newest" && !params.to;
   const list = useList(params, columns, order, isLive, now);
+  const filled = filledOf(columns, list.filled);
+  const seen = params.open && isUsual(columns) ? filled.filter((column) => BESIDE.has(column.id)) : filled;
+  const query = queryOf(params, now(), kindsOf(params));
   const [isPaused, setPaused] = useState(false);
   const [isAtTop, setAtTop] = useState(true);
   const [current, setCurrent] = useState(params.open ?? null);
@@ -35,9 +42,9 @@ export function RequestsPage({ params, meta, now }) {
   useListKeys(list, { current, setCurrent, setPaused, isLive, open: params.open, params });
   return html`<div class="requests ${params.open ? "has-panel" : ""}">
     <section class="requests-list" aria-label="List of requests">
-      <${FilterBar} params=${params} meta=${meta}>
+      <${FilterBar} params=${params} meta=${meta} query=${query}>
         <${ColumnMenu} columns=${columns} meta=${meta} />
-        <${ExportMenu} query=${{ ...queryOf(params, now()), order }} fields=${["timestamp", ...fieldsOf(columns)]} />
+        <${ExportMenu} query=${{ ...query, order }} fields=${["timestamp", ...fieldsOf(columns)]} />
       <//>
       <${ListState} list=${list} order=${order} isLive=${isLive} isPaused=${isPaused} isAtTop=${isAtTop} setPaused=${setPaused} params=${params} />
       ${list.rows.length
@@ -50,13 +57,10 @@ export function RequestsPage({ params, meta, now }) {
   </div>`;
 }
 
+/** Of the usual columns, those that there is room for beside an open request. */
 const BESIDE = new Set(["time", "outcome", "route", "duration", "first"]);
 
-/** Of the usual columns, those that there is room for beside an open request; a choice of one's own stays. */
-function beside(columns) {
-  const isUsual = columns.length === COLUMNS.length && columns.every((column, at) => column === COLUMNS[at]);
-  return isUsual ? columns.filter((column) => BESIDE.has(column.id)) : columns;
-}
+const kindsOf = (params) => KINDS[params.kind] ?? KINDS[""];
 
 function show(key) {
   // Beside the list where there is room for both.
@@ -72,9 +76,9 @@ function useList(params, columns, order, isLive, now) {
     // Several changes of one frame are drawn once.
     frame.current ||= requestAnimationFrame(() => { frame.current = 0; draw(); });
   }), []);
-  const asked = JSON.stringify([params.where, params.text, params.trace, params.range, params.from, params.to, order, fieldsOf(columns)]);
+  const asked = JSON.stringify([params.where, params.text, params.trace, params.range, params.from, params.to, params.kind, order, fieldsOf(columns)]);
   useEffect(() => {
-    list.start({ ...queryOf(params, now()), order, fields: fieldsOf(columns) }, isLive);
+    list.start({ ...queryOf(params, now(), kindsOf(params)), order, fields: fieldsOf(columns) }, isLive);
     return () => list.stop();
   }, [asked, isLive]);
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
@@ -90,8 +94,8 @@ function useListKeys(list, state) {
     if (state.open) change({ open: next.key }, { replace: true });
   };
   const step = (by) => (event) => {
-    // Arrows belong to what has the focus, unless that is the list.
-    if (event.key.startsWith("Arrow") && !event.target.closest(".grid")) return false;
+    // Arrows belong to what has the focus, unless that is the list or nothing.
+    if (event.key.startsWith("Arrow") && event.target !== document.body && !event.target.closest(".grid")) return false;
     return move(by);
   };
   useKeys({
@@ -106,20 +110,31 @@ function useListKeys(list, state) {
 
 /** The line between the filter and the list: how many, live or paused, and how far a search came. */
 function ListState({ list, order, isLive, isPaused, isAtTop, setPaused, params }) {
-  const count = list.matched === null ? `${list.rows.length.toLocaleString("en")}${list.hasMore ? "+" : ""}` : `${list.isLeast ? "≥ " : ""}${list.matched.toLocaleString("en")}`;
+  const count = list.matched === null ? `${format(list.rows.length, "1")}${list.hasMore ? "+" : ""}` : `${list.isLeast ? "≥ " : ""}${format(list.matched, "1")}`;
   return html`<div class="list-state">
     ${isLive && html`<button type="button" class="live ${isPaused ? "paused" : ""}" aria-pressed=${isPaused} title="Pause the live list (p)"
       onClick=${() => setPaused(!isPaused)}><${Icon} path=${isPaused ? ICONS.play : ICONS.pause} size=${14} />${isPaused ? "Resume" : "Pause"}</button>`}
     <span class="live-dot ${liveState(isLive, list, isPaused)}" aria-hidden="true"></span>
     <span role="status">${liveWords(isLive, list, isPaused, order)}</span>
     ${list.waiting.length > 0 && html`<button type="button" class="waiting" onClick=${() => { setPaused(false); list.release(); document.querySelector(".grid")?.scrollTo(0, 0); }}>
-      <${Icon} path=${ICONS.up} size=${12} /> ${list.waiting.length.toLocaleString("en")} new</button>`}
-    <span class="list-count" data-unknown=${list.matched === null ? "" : undefined}><b>${count}</b> ${list.matched === 1 ? "request" : "requests"}</span>
-    ${list.skipped > 0 && html`<span class="quiet-text" title="More rows came than a page can show; they are in the segments.">${list.skipped.toLocaleString("en")} not shown live</span>`}
+      <${Icon} path=${ICONS.up} size=${12} /> ${format(list.waiting.length, "1")} new</button>`}
+    ${list.filled.has("gen_ai.response.time_to_first_chunk") && html`<${BarLegend} />`}
+    <${Counted} list=${list} count=${count} params=${params} />
+    ${list.skipped > 0 && html`<span class="quiet-text" title="More rows came than a page can show; they are in the segments.">${format(list.skipped, "1")} not shown live</span>`}
     ${list.answer && !list.answer.complete && html`<${Searched} list=${list} />`}
     ${list.error && list.rows.length > 0 && html`<span class="bad" role="alert">${list.error.message} <button type="button" class="link" onClick=${() => list.retry()}>Try again</button></span>`}
     ${!isLive && order !== "newest" && html`<button type="button" class="link" onClick=${() => change({ order: "" })}>newest first</button>`}
   </div>`;
+}
+
+/** How many match; where there are WebSockets, also which of both are listed. */
+function Counted({ list, count, params }) {
+  const sockets = useAnswer(address("values", { q: { field: "event_name", events: [WEBSOCKET], limit: 1 } }));
+  const hasBoth = params.kind || list.hasWebSockets || sockets.data?.length > 0;
+  const [one, many] = NOUNS[hasBoth ? params.kind ?? "" : "request"] ?? NOUNS[""];
+  return html`<span class="list-count" data-unknown=${list.matched === null ? "" : undefined}><b>${count}</b> ${list.matched === 1 ? one : many}</span>
+    ${hasBoth && html`<select aria-label="What is listed" value=${params.kind ?? ""} onChange=${(event) => change({ kind: event.target.value })}>
+      ${Object.keys(KINDS).map((kind) => html`<option key=${kind} value=${kind}>${kind ? NOUNS[kind][1] : "both"}</option>`)}</select>`}`;
 }
 
 const liveState = (isLive, list, isPaused) => (!isLive ? "" : isPaused ? "is-paused" : list.isConnected === false ? "is-lost" : "is-live");
@@ -141,7 +156,7 @@ function Searched({ list }) {
 function NoRows({ list, params, meta }) {
   if (list.error) return html`<${Failure} error=${list.error} what="The list of requests" retry=${() => list.retry()} />`;
   if (list.isLoading || list.answer === null) return html`<${Loading} what="requests" />`;
-  const isFiltered = params.where?.length || params.text || params.trace;
+  const isFiltered = params.where?.length || params.text || params.trace || params.kind;
   const isBounded = params.range || params.from || params.to;
   if (meta.progress && !meta.progress.done) {
     return html`<${Empty} title="Nothing yet: the index is still being built.">
@@ -150,7 +165,7 @@ function NoRows({ list, params, meta }) {
   return html`<${Empty} title=${isFiltered || isBounded ? "No request matches." : "No requests in this folder yet."}>
     ${isBounded && html`<p>The range is ${RANGE_WORDS[params.range] ?? "bounded"}.
       <button type="button" onClick=${() => change({ range: "", from: "", to: "" })}>Look at all time</button></p>`}
-    ${isFiltered && html`<p><button type="button" onClick=${() => change({ where: [], text: "", trace: "" })}>Remove the conditions</button></p>`}
+    ${isFiltered && html`<p><button type="button" onClick=${() => change({ where: [], text: "", trace: "", kind: "" })}>Remove the conditions</button></p>`}
     ${!isFiltered && !isBounded && html`<p>A request appears here when it has ended. Folders: ${meta.directories.map((one) => html`<code>${one}</code> `)}</p>`}
     ${list.answer && !list.answer.complete && html`<p><${Searched} list=${list} /></p>`}
   <//>`;

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
-import { cell, found, kindOf } from "./columns.js";
+import { cell, found, kindOf, methodOf, modelOf, routeOf, WEBSOCKET } from "./columns.js";
 import { oneLine, textOf } from "./text.js";
 import { clock } from "./times.js";
 import { useVirtual } from "./virtual.js";
@@ -72,7 +72,8 @@ function leastWidth(columns) {
 }
 
 function greatestDuration(items, rows) {
-  return items.reduce((most, { index }) => Math.max(most, rows[index]?.duration_s ?? 0), 1e-9);
+  const requests = items.map(({ index }) => rows[index]).filter((row) => row && row.event_name !== WEBSOCKET);
+  return requests.reduce((most, { duration_s: duration }) => Math.max(most, duration ?? 0), 1e-9);
 }
 
 /** Keep the row of the keyboard in view, wherever new rows have moved it. */
@@ -129,14 +130,14 @@ function hint(field, value) {
 
 /** A row on a phone: two lines in one cell. */
 function card(row, greatest, count) {
-  const route = found({ fields: ["http.route", "url.path", "rpc.method", "triton.model_name"] }, row)[1] ?? "";
-  const model = row["gen_ai.request.model"];
+  const route = routeOf(row) ?? "";
+  const model = modelOf(row);
   const first = row["gen_ai.response.time_to_first_chunk"];
   const tokens = row["gen_ai.usage.output_tokens"];
   return html`<div role="gridcell" class="card" aria-colspan=${count}>
     <div class="card-line"><span class="card-time">${clock(row.timestamp_ns)}</span>
       <span class="outcome ${kindOf(row.outcome)}">${row["http.response.status_code"] ?? ""} ${row.outcome === "ok" ? "" : oneLine(textOf(row.outcome ?? ""))}</span>
-      <bdi class="card-route">${oneLine(textOf(route))}</bdi></div>
+      <span class="card-time">${oneLine(textOf(methodOf(row) ?? ""), 10)}</span><bdi class="card-route">${oneLine(textOf(route))}</bdi></div>
     <div class="card-line card-facts"><span class="card-bar">${cell({ id: "duration", fields: ["duration_s"] }, row, greatest)}</span>
       ${first !== undefined && html`<span>first ${format(first, "s")}</span>`}
       ${tokens !== undefined && html`<span>${format(tokens, "{token}")}</span>`}

@@ -67,7 +67,9 @@ export function scaleOf([from, to], width, labels) {
   const begin = labels + 6;
   const end = Math.max(begin + 10, width - 12);
   const per = (end - begin) / (to - from);
-  return { from, to, begin, end, width, labels, per, x: (at) => begin + (at - from) * per, time: (x) => from + (x - begin) / per };
+  const x = (at) => begin + (at - from) * per;
+  const inside = (at) => Math.max(begin, Math.min(end, x(at)));
+  return { from, to, begin, end, width, labels, per, x, inside, time: (place) => from + (place - begin) / per };
 }
 
 function useZoom(root, scale, range, setRange, whole) {

@@ -15,17 +15,17 @@ export function Neighbours({ model, scale, onOpen }) {
   if (!count) return null;
   const shown = Math.min(count, MOST_LANES);
   const seen = spans.filter(({ lane, from, to }) => lane < shown && to >= scale.from && from <= scale.to);
+  const own = [0, model.duration].map(scale.inside);
   const hidden = spans.filter(({ lane }) => lane >= shown).length;
   return html`<${Lane} name="Beside it" height=${shown * LANE + 6} scale=${scale} class="beside" title="${spans.length} other requests of this process overlap">
-    <rect class="own" x=${scale.x(0)} y="0" width=${Math.max(1, model.duration * scale.per)} height=${shown * LANE + 4} />
+    <rect class="own" x=${own[0]} y="0" width=${Math.max(1, own[1] - own[0])} height=${shown * LANE + 4} />
     ${seen.map(({ row, from, to, lane }) => {
-      const x = Math.max(scale.x(from), scale.labels);
-      const end = Math.min(scale.x(to), scale.width);
+      const [x, end] = [from, to].map(scale.inside);
       return html`<rect key=${row.key} class="neighbour ${kindOf(row.outcome)}" x=${x} y=${lane * LANE + 3} width=${Math.max(1.5, end - x)} height=${LANE - 3} rx="1.5"
         onClick=${() => onOpen?.(row.key)}><title>${words(row, from, to)}</title></rect>`;
     })}
   <//>
-  ${hidden > 0 && html`<p class="timeline-note">${hidden} more ran beside it; the lanes end here.</p>`}`;
+  ${hidden > 0 && html`<p class="timeline-note" style=${{ marginLeft: `${scale.begin}px` }}>${hidden} more ran beside it; the lanes end here.</p>`}`;
 }
 
 function words(row, from, to) {
@@ -62,7 +62,7 @@ function inView(points, scale) {
 
 function steps(points, key, most, scale) {
   const y = (value) => (HEIGHT - 3 - (value / most) * (HEIGHT - 8)).toFixed(2);
-  const x = (second) => Math.max(scale.labels, Math.min(scale.width, scale.x(second))).toFixed(2);
+  const x = (second) => scale.inside(second).toFixed(2);
   if (!points.length) return "";
   const first = points[0];
   let path = `M${x(first.at)} ${HEIGHT - 2}`;

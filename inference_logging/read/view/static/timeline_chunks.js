@@ -60,12 +60,13 @@ export function Gaps({ model, scale }) {
   const greatest = gaps.reduce((most, { gap }) => Math.max(most, gap), 0);
   const usual = [...gaps].map(({ gap }) => gap).sort((a, b) => a - b)[gaps.length >> 1];
   const isStall = ({ gap }) => gap > Math.max(usual * 5, 0.05);
+  const top = (gap) => (GAP_HEIGHT - Math.max(1, (gap / greatest) * (GAP_HEIGHT - 12))).toFixed(2);
   const area = ({ at, gap }) => {
-    const top = GAP_HEIGHT - Math.max(1, (gap / greatest) * (GAP_HEIGHT - 12));
-    return `M${scale.x(at - gap).toFixed(2)} ${GAP_HEIGHT}V${top.toFixed(2)}H${scale.x(at).toFixed(2)}V${GAP_HEIGHT}Z`;
+    return `M${scale.x(at - gap).toFixed(2)} ${GAP_HEIGHT}V${top(gap)}H${scale.x(at).toFixed(2)}V${GAP_HEIGHT}Z`;
   };
   const stalls = gaps.filter(isStall);
-  return html`<${Lane} name="Gaps" height=${GAP_HEIGHT + 2} scale=${scale} title="The time before each chunk. Usual: ${format(usual, "s")}">
+  return html`<${Lane} name="Gaps" note="≤ ${format(greatest, "s")}" height=${GAP_HEIGHT + 2} scale=${scale} title="The time before each chunk. Usual: ${format(usual, "s")}">
+    ${[1, 0.5].map((share) => html`<line key=${share} class="gap-line" x1=${scale.begin} x2=${scale.end} y1=${top(greatest * share)} y2=${top(greatest * share)}><title>${format(greatest * share, "s")}</title></line>`)}
     <path class="gaps" d=${gaps.filter((gap) => !isStall(gap)).map(area).join("")} />
     <path class="gaps stall" d=${stalls.map(area).join("")} />
     ${stalls.slice(0, 6).map((gap) => html`<text key=${gap.index} class="stall-text" x=${scale.x(gap.at - gap.gap / 2)} y="10" text-anchor="middle">${format(gap.gap, "s")}</text>`)}

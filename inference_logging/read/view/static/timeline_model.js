@@ -34,7 +34,7 @@ export function timelineOf({ record, logs = [], chunks = [], neighbours = {} }) 
   const sent = chunkTimes(record, chunks, first);
   return {
     begin, duration, after, first,
-    total: Math.max(duration + after, 1e-6),
+    total: duration + after || LEAST_S,
     parts: partsOf(record, duration, first, after),
     hasEngineTimes: ENGINE.some(([, field]) => number(record, field) !== null),
     chunks: sent,
@@ -45,14 +45,15 @@ export function timelineOf({ record, logs = [], chunks = [], neighbours = {} }) 
   };
 }
 
+/** How much time is drawn of a request that took none. */
+const LEAST_S = 1e-3;
 const ENGINE = [["queue", "engine.queued_s"], ["prefill", "engine.prefill_s"], ["decode", "engine.decode_s"]];
 
 /** The engine gives lengths and no points in time, so its parts lie one behind the other from the arrival. */
 function partsOf(record, duration, first, after) {
-  const parts = [{ name: "request", kind: "request", from: 0, to: duration, lane: 0 }];
+  const parts = [{ name: record.event_name === "request" ? "request" : "connection", kind: "request", from: 0, to: duration, lane: 0 }];
   const hasEngine = ENGINE.some(([, field]) => number(record, field) !== null);
-  const lengths = hasEngine ? ENGINE.map(([name, field]) => [name, number(record, field) ?? 0])
-    : first === null ? [] : [["waiting", first], ["streaming", Math.max(0, duration - first)]];
+  const lengths = hasEngine ? ENGINE.map(([name, field]) => [name, number(record, field) ?? 0]) : answered(record, duration, first);
   let from = 0;
   for (const [name, length] of lengths) {
     const to = Math.min(duration, from + length);
@@ -61,6 +62,14 @@ function partsOf(record, duration, first, after) {
   }
   if (after > 0) parts.push({ name: "after the response", kind: "after", from: duration, to: duration + after, lane: 0 });
   return parts;
+}
+
+/** Return the wait for the answer and the answer; where none came, all is waiting. */
+function answered(record, duration, first) {
+  const begin = first ?? number(record, "time_to_first_byte_s");
+  if (begin !== null) return [["waiting", begin], ["streaming", Math.max(0, duration - begin)]];
+  const isWaiting = record.event_name === "request" && record["http.response.status_code"] === undefined;
+  return isWaiting ? [["waiting", duration]] : [];
 }
 
 function chunkTimes(record, events, first) {

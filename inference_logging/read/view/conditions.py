@@ -1,0 +1,45 @@
+"""Whether a condition can find anything: a field that no record has, or a text where numbers are, is refused."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from typing import Any, Final
+
+import orjson
+
+from inference_logging.read.view.groups import number_of
+from inference_logging.read.view.index import Index
+from inference_logging.read.view.meanings import fields_with_meaning
+from inference_logging.read.view.paging import asked
+from inference_logging.read.view.queries import BUDGET_S, QueryError
+from inference_logging.read.where import Condition
+
+_NUMBERS: Final = ("integer", "number")
+
+
+def check(index: Index, text: str) -> None:
+    """Raise ``QueryError`` with a sentence for a condition that no record can fulfil."""
+    try:
+        condition = Condition.parse(text)
+    except ValueError as error:
+        raise QueryError(str(error)) from None
+    types = {one["name"]: one["type"] for one in fields_with_meaning(orjson.loads(index.fields()))}
+    name = condition.field
+    if name not in types and not _may_occur(index, name):
+        raise QueryError(f"{name!r}: no record here has this field{_nearest(name, types)}")
+    if types.get(name) in _NUMBERS and condition.operator != "~" and condition.number is None:
+        raise QueryError(f"{condition.value!r}: must be a number, since {name} is one")
+
+
+def _may_occur(index: Index, name: str) -> bool:
+    """Return whether a record has the field, or not all records could be read in time."""
+    query = {"where": [f"{name}~"], "buckets": 1, "fields": [], "budget_s": BUDGET_S}
+    found: dict[str, Any] = orjson.loads(asked(index.aggregate, query))
+    return number_of(found) > 0 or not found["complete"]
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    ends = [one for one in known if one.endswith(f".{name}")]
+    near = ends or difflib.get_close_matches(name, known, 1)
+    return f"; the nearest is {near[0]!r}" if near else ""
