@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from inference_logging.cli import query_index, query_parquet, query_types
+from inference_logging.cli import query_index, query_names, query_parquet, query_types
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, of_segments
@@ -139,8 +139,9 @@ def command(
     except ImportError:
         raise MissingExtraError("query", "duckdb", "query") from None
 
+    text = sys.stdin.read() if sql == "-" else sql or ""
     try:
-        statements = duckdb.extract_statements(sys.stdin.read() if sql == "-" else sql or "")
+        statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
         with TemporaryDirectory(prefix="inference-logging-") as folder:
@@ -152,7 +153,7 @@ def command(
             _answer(indexed or _connect(segments), statements[0], form)
     except duckdb.Error as error:
         # The engine marks the place on a line of its own.
-        words = "\n".join(map(safe, str(error).splitlines()))
+        words = "\n".join(map(safe, [*str(error).splitlines(), *query_names.hints(text, str(error))]))
         # An error before the engine reads anything is a wrong command line: unknown names, wrong syntax.
         is_wrong = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
         raise (WrongStatementError if is_wrong else click.ClickException)(words) from None
@@ -167,7 +168,11 @@ def _answer(connection: DuckDBPyConnection, statement: Statement, form: str) -> 
         answer = connection.execute(_in_utc(statement.query, types))
     nested = [kind == "JSON" for kind in types]
     rows = chain.from_iterable(iter(lambda: answer.fetchmany(_ROWS_AT_ONCE), []))
+    first = list(islice(rows, 1))
+    rows = chain(first, rows)
     _FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
+    if not first:
+        click.echo(f"inference-logging query: no rows; {query_names.why_no_rows(statement.query)}", err=True)
 
 
 def _in_utc(sql: str, types: Sequence[str]) -> str:
