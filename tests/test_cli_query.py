@@ -365,7 +365,8 @@ def test_the_questions_weigh_aborts_tokens_and_cached_prefixes(tmp_path: Path) -
 
     assert (answer("abort-rate-by-route")[0]["abort_rate"], answer("abort-rate-by-route")[0]["requests"]) == (0.25, 4)
     assert answer("tokens-by-tenant")[0]["input_tokens"] == 400
-    assert answer("cache-hit-by-prefix")[0]["hit_rate"] == 0.25
+    prefix = answer("cache-hit-by-prefix")[0]
+    assert (prefix["requests"], prefix["input_tokens"], prefix["hit_rate"]) == (4, 400, 0.375)
     assert {row["outcome"] for row in answer("errors-by-model")} == {"client_disconnect", "process_died"}
     assert [row["chunks"] for row in answer("killed-in-flight")] == [4]
     # A client that left is no failure.
