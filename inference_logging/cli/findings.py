@@ -100,8 +100,10 @@ class Findings:
         )
 
     def _sentences(self) -> list[str]:
-        together, each = (f"{100 * level:.0f} %" for level in (TOGETHER, LEVEL))
-        lines = [f"All five intervals hold in {together} of comparisons: each is one of {each} (Bonferroni)."]
+        lines = []
+        if self.is_enough:
+            together, each = (f"{100 * level:.0f} %" for level in (TOGETHER, LEVEL))
+            lines.append(f"All five intervals hold in {together} of comparisons: each is one of {each} (Bonferroni).")
         if self.compared.is_closed:
             lines.append(
                 "There were fewer requests where they took longer: clients seem to wait for each answer (a closed "
