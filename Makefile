@@ -27,10 +27,13 @@ PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist workstea
 FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { command -v "$$p"; break; }; done || true
 
-# $(call require,COMMAND,DEBIAN PACKAGE,WHAT FOR): installs it where that is possible, else says what is missing.
+# $(call require,COMMAND,DEBIAN PACKAGE,WHAT FOR): installs it where that is possible, else says what is missing. A person
+# at a terminal is asked first.
 define require
 command -v $(1) >/dev/null || { \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { \
+		echo "missing: $(1), for $(3). apt-get install $(2) would install it." >&2; \
+		[ ! -t 0 ] || { read -r -p "Install it now? [y/N] " answer && [[ "$$answer" = [yY]* ]]; }; }; then \
 		{ apt-get install -qq -y $(2) || { apt-get update -qq && apt-get install -qq -y $(2); }; } </dev/null >/dev/null; \
 	else \
 		echo "missing: $(1), for $(3). Install it (on Debian: sudo apt-get install $(2)) and run make again." >&2; exit 1; \

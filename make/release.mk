@@ -14,6 +14,7 @@ listener: toolchain ## Build dist/inference-logging-listener: static, needs neit
 	@$(call require,musl-gcc,musl-tools,compiling zstd for a static program)
 	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(STATIC_TARGET)" ] || rustup target add $(STATIC_TARGET) || { \
 		echo "missing: Rust's target $(STATIC_TARGET). Install it: rustup target add $(STATIC_TARGET)" >&2; exit 1; }
+	@echo "building the listener without Python, static, for $(STATIC_TARGET)"
 	cd native && env -u MAKEFLAGS -u MFLAGS CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc \
 		cargo build --quiet --release --package inference_logging_program --target $(STATIC_TARGET)
 	@mkdir -p dist
@@ -46,9 +47,11 @@ header: toolchain ### Write native/c/include/inferlog.h anew
 
 # Only while the wheel is built: each later build, also one for development, would take the program along.
 wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static listener in it
+	@echo "building the wheel: the package, its core and the listener, by maturin (some minutes the first time)"
 	@rm -f dist/*.whl; trap 'rm -rf $(WHEEL_DATA)' EXIT; \
 	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
 	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
+	@echo "built $$(echo dist/*.whl)"
 
 wheels: toolchain $(VENV)/.stamp-wheels ### Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels; only those of TARGET, for PYTHONS
 	rm -rf dist/wheels

@@ -165,6 +165,28 @@ def test_logs_and_events_are_not_recorded_in_slices_without_recording(
 # --- the command on real servers ------------------------------------------------------------------------------------
 
 
+PAIRS = 7
+"""One more than an interval needs."""
+MEASURES = ("requests/s", "time to first chunk", "CPU per request", "CPU in all")
+
+
+def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {measure["name"]: measure for measure in found["measures"]}
+
+
+def until_all_is_measured(config: Config) -> list[dict[str, Any]]:
+    """Compare with longer slices until none is late on a busy machine, and each has requests enough."""
+    found: list[dict[str, Any]] = []
+    for slice_s in (1, 3, 9):
+        done = ab(config, "--for", f"{2 * PAIRS * slice_s}s", "--slice", f"{slice_s}s", "--json")
+        found.append(json.loads(done.out))
+        assert done.err == ""
+        if all(by_name(found[-1])[name]["difference"] for name in MEASURES):
+            assert done.code == 0
+            break
+    return found
+
+
 @pytest.mark.servers
 def test_the_workers_of_a_server_take_part_and_the_books_balance(configure: Configure) -> None:
     config = configure(listener="external")
@@ -173,30 +195,28 @@ def test_the_workers_of_a_server_take_part_and_the_books_balance(configure: Conf
         wait_until(lambda: listener in Processes(directory).listeners, "the listener to be seen")
         with Load(server, "/") as load:
             load.wait_for(50)
-            done = ab(config, "--for", "12s", "--slice", "1s", "--json")
+            tries = until_all_is_measured(config)
             assert in_force(config) == set()
             load.wait_for(50)
         server.stop()
         sidecar.stop()
-    assert (done.code, done.err) == (0, "")
-    found = json.loads(done.out)
-    assert (found["server_processes"], found["listener_processes"], found["unseen_processes"]) == (2, 1, 0)
-    assert (found["pairs"], found["ended"]) == (6, None)
-    not_recorded, recorded = found["requests_not_recorded"], found["requests_recorded"]
-    assert min(not_recorded, recorded) > 50
+    for found in tries:
+        assert (found["server_processes"], found["listener_processes"], found["unseen_processes"]) == (2, 1, 0)
+        assert (found["pairs"] + found["late_pairs"], found["ended"]) == (PAIRS, None)
+        assert min(found["requests_not_recorded"], found["requests_recorded"]) > 50
     assert not load.failed
     requests = read_records(config.directory, "request")
     assert len({record["pid"] for record in requests}) == 2
-    assert len(requests) == len(load.answered) - not_recorded
-    assert changes(config) == [
-        (None, "under way"),
-        ({"requests_recorded": recorded, "requests_not_recorded": not_recorded}, None),
-    ]
-    measures = {measure["name"]: measure for measure in found["measures"]}
-    assert measures["time per chunk"]["off"] is None, "there are no streams"
-    for name in ("requests/s", "time to first chunk", "CPU per request", "CPU in all"):
+    assert len(requests) == len(load.answered) - sum(found["requests_not_recorded"] for found in tries)
+    books = [{name: found[name] for name in ("requests_recorded", "requests_not_recorded")} for found in tries]
+    assert changes(config) == [change for book in books for change in ((None, "under way"), (book, None))]
+    measures = by_name(tries[-1])
+    chunks = measures["time per chunk"]
+    assert (chunks["off"], chunks["verdict"]) == (None, "too little traffic"), "there are no streams"
+    for name in MEASURES:
         assert measures[name]["off"] > 0
         assert measures[name]["difference"]["low"] <= measures[name]["difference"]["high"]
+        assert measures[name]["verdict"] in {"higher", "lower", "not found", "follows the time of requests"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

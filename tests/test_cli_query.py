@@ -251,6 +251,36 @@ def test_a_wrong_statement_fails_with_the_engines_words_on_their_own_lines(
     assert lines[shown + 1].strip("^ ") == ""
 
 
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("SELECT http.route FROM requests", 'A name with dots stands in double quotes, "http.route", and the whole'),
+        ("SELECT 1 FROM requests WHERE k8s.pod.name = 'a'", 'in double quotes, "k8s.pod.name", and the whole'),
+        ("SELECT gen_ai.request.model FROM requests", 'in double quotes, "gen_ai.request.model", and the whole'),
+        ("SELECT status FROM requests", 'For status write "http.response.status_code".'),
+        ("SELECT 1 FROM requests WHERE model = 'm'", 'For model write coalesce("gen_ai.response.model", '),
+    ],
+)
+def test_a_name_that_sql_does_not_know_is_written_right(sql: str, hint: str, directory: Path) -> None:
+    done = run("query", sql, str(directory))
+    assert (done.code, hint in done.err.splitlines()[-1]) == (2, True), done.err
+
+
+def test_a_wrong_statement_that_names_columns_rightly_gets_no_hint(directory: Path) -> None:
+    done = run("query", 'SELECT nosuch AS model, "http.route" FROM requests', str(directory))
+    assert (done.code, "double quotes" in done.err or "For model" in done.err) == (2, False)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_no_rows_are_said(form: str, directory: Path) -> None:
+    done = run("query", "SELECT pid FROM requests WHERE outcome = 'none'", str(directory), "--format", form)
+    assert done.code == 0
+    assert done.err == "inference-logging query: no rows; `inference-logging tail` shows what there is\n"
+    done = run("query", "SELECT pid FROM requests WHERE 'http.route' = '/'", str(directory), "--format", form)
+    assert done.err.endswith("""'http.route' is a text: the name of a column stands in double quotes, "http.route"\n""")
+    assert run("query", "SELECT count(*) FROM requests", str(directory), "--format", form).err == ""
+
+
 def test_what_a_wrong_statement_holds_does_not_act_on_a_terminal(directory: Path) -> None:
     done = run("query", "SELECT \x1b[2J", str(directory))
     assert "\\u001b[2J" in done.err
@@ -284,8 +314,8 @@ def test_recorded_headers_are_columns_of_requests(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(QUESTIONS))
 def test_a_ready_made_question_runs_where_no_record_has_the_new_fields(name: str, directory: Path) -> None:
     done = run("query", "--example", name, str(directory), "--format", "json")
-    assert (done.code, done.err) == (0, "")
-    assert bool(done.out) == (name not in ("killed-in-flight", "cache-hit-by-prefix"))
+    has_rows = name not in ("killed-in-flight", "cache-hit-by-prefix")
+    assert (done.code, bool(done.out), "no rows" in done.err) == (0, has_rows, not has_rows)
 
 
 def test_the_questions_find_the_slow_tenant_and_its_pod(tmp_path: Path) -> None:
@@ -323,7 +353,8 @@ def test_the_questions_weigh_aborts_tokens_and_cached_prefixes(tmp_path: Path) -
 
     assert (answer("abort-rate-by-route")[0]["abort_rate"], answer("abort-rate-by-route")[0]["requests"]) == (0.25, 4)
     assert answer("tokens-by-tenant")[0]["input_tokens"] == 400
-    assert answer("cache-hit-by-prefix")[0]["hit_rate"] == 0.25
+    prefix = answer("cache-hit-by-prefix")[0]
+    assert (prefix["requests"], prefix["input_tokens"], prefix["hit_rate"]) == (4, 400, 0.375)
     assert {row["outcome"] for row in answer("errors-by-model")} == {"client_disconnect", "process_died"}
     assert [row["chunks"] for row in answer("killed-in-flight")] == [4]
     # A client that left is no failure.

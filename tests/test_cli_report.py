@@ -79,7 +79,7 @@ def test_a_person_reads_the_headline_figures_and_the_rows_of_the_outcomes(shown:
     figures = dict(re.findall(r"^(.+)\n+(.+)$", shown.evaluate("document.querySelector('dl').innerText"), re.MULTILINE))
     assert figures["Requests"] == "200"
     assert figures["Requests per second"] == "1.01"
-    assert figures["Not ok"] == "5.00%"
+    assert figures["Failed"] == "3.00%"
     assert figures["Tokens in / out"] == "200 k / 20 k"
     assert figures["Dropped records"] == "42"
     for row in ("ok\t190\t95.00%", "error\t6\t3.00%", "client_disconnect\t4\t2.00%", "queue_full, INFO\t41"):

@@ -248,13 +248,31 @@ def test_memory_does_not_grow_with_names_or_time() -> None:
     assert counts.total().requests == MAX_GROUPS + 500
 
 
+@pytest.mark.parametrize(
+    ("outcome", "has_failed"),
+    [
+        ("ok", False), ("client_disconnect", False), ("error", True), ("timeout", True), ("server_shutdown", True),
+        ("aborted", True), ("process_died", True),
+    ],
+)  # fmt: skip
+def test_failed_is_one_thing_for_stats_and_query(outcome: str, has_failed: bool, tmp_path: Path) -> None:
+    write_segment(tmp_path, [request(1, outcome, adjusted_count=4), request(2, host__name="h")])
+    share = 4 / 5 if has_failed else 0.0
+    found = figures(str(tmp_path))
+    assert found["failed"] == 5 * share
+    assert f"Failed                     {share:.2%}" in run("stats", str(tmp_path)).out
+    for name, field, value in (("slowest-pods", "failure_rate", share), ("models-over-time", "failed", 5 * share)):
+        answer = run("query", "--example", name, str(tmp_path), "--format", "json").out
+        assert json.loads(answer)[field] == value
+
+
 def test_the_time_line_keeps_every_request_when_it_becomes_coarser() -> None:
     counts = Counts()
     seconds = [0, 1, 2, 10, 1000, 500, 86400, 3, 40_000]
     for second in seconds:
         counts.add(request(second, "error" if second == 3 else "ok"))
     intervals = counts.time_line.intervals
-    assert sum(interval.ok for interval in intervals.values()) == len(seconds) - 1
+    assert sum(interval.others for interval in intervals.values()) == len(seconds) - 1
     assert sum(interval.failed for interval in intervals.values()) == 1
     assert max(intervals) - min(intervals) < MAX_INTERVALS
     assert counts.time_line.width_s == 2 ** math.ceil(math.log2(86400 / MAX_INTERVALS))
@@ -306,8 +324,8 @@ def test_two_counts_merge_into_those_of_all_records(seconds: list[tuple[int, boo
         key: group.outcomes for key, group in whole.groups.items()
     }
     assert merged.time_line.width_s == whole.time_line.width_s
-    assert {index: (i.ok, i.failed) for index, i in merged.time_line.intervals.items()} == {
-        index: (i.ok, i.failed) for index, i in whole.time_line.intervals.items()
+    assert {index: (i.others, i.failed) for index, i in merged.time_line.intervals.items()} == {
+        index: (i.others, i.failed) for index, i in whole.time_line.intervals.items()
     }
 
 

@@ -49,6 +49,25 @@ def test_ten_records_come_unless_it_is_said_otherwise_and_none_if_none_are_wante
     assert len(run("tail", str(directory), "-n", "99").out.splitlines()) == 12
 
 
+def test_all_records_from_a_time_on_come_unless_fewer_are_wanted(directory: Path) -> None:
+    write_segment(directory, [log(20, f"late{number}") for number in range(30)], number=3, second=20)
+    since = ("--json", "--since", "2026-11-21T05:00:10Z")
+    assert messages(run("tail", str(directory), *since).out) == ["m10", "m11", *(f"late{n}" for n in range(30))]
+    assert messages(run("tail", str(directory), *since, "-n", "1").out) == ["late29"]
+    with following(directory, "--json", "--since", "2026-11-21T05:00:11Z") as tail:
+        assert json.loads(next_line(tail))["message"] == "m11"
+        assert json.loads(next_line(tail))["message"] == "late0"
+
+
+def test_segments_that_were_last_written_before_a_time_are_not_read(directory: Path) -> None:
+    write_segment(directory, [], number=9, prefix="old", tail=b"not JSON\n")
+    for segment in directory.iterdir():
+        os.utime(segment, (0, 0))
+    done = run("tail", str(directory), "--since", "1h", "--where", "attributes.n=1")
+    assert (done.code, done.out, "the newest is older than" in done.err) == (0, "", True), done.err
+    assert "old-" not in done.err
+
+
 def test_only_the_segments_of_a_service_are_read_if_it_is_named(directory: Path) -> None:
     other = messages(run("tail", str(directory), "--json", "--prefix", "other").out)
     assert other == ["m5", "m7", "m9", "m11"]

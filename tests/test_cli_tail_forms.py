@@ -16,6 +16,7 @@ import pytest
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 
+NOT_A_NUMBER = "no record has chunk_gap_mean_us>2 ms: chunk_gap_mean_us is a number, and '2 ms' is none"
 COMMAND = [sys.executable, "-m", "inference_logging.cli.main", "tail"]
 
 
@@ -140,16 +141,37 @@ def test_a_name_that_no_record_has_is_refused(arguments: list[str], sentence: st
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "why"),
     [
-        ["--where", "error.type=ValueError"],
-        ["--event", "sink.failed"],
-        ["--where", "attributes.n=7"],
-        ["--where", "gen_ai.request.model=m"],
+        (["--where", "error.type=ValueError"], "no record has error.type=ValueError"),
+        (["--event", "sink.failed"], "no event is sink.failed"),
+        (["--where", "attributes.n=7", "--where", "outcome=ok"], "no record has attributes.n=7"),
+        (["--where", "model=m"], "no record has model=m"),
+        (["--where", "attributes.n=1", "--where", "outcome=ok"], "some records pass each filter, none passes all"),
+        (["--where", "outcome==ok"], "no record has outcome==ok: write one =, outcome=ok"),
+        (
+            ["--where", "duration_s>100ms"],
+            "no record has duration_s>100ms: duration_s is a number, and '100ms' is none; in seconds, duration_s>0.1",
+        ),
+        (["--where", "chunk_gap_mean_us>2 ms"], f"{NOT_A_NUMBER}; in microseconds, chunk_gap_mean_us>2000"),
+        (["--where", "status=5xx"], "no record has status=5xx: status is a number, and '5xx' is none"),
+        (["--trace", "4BF9"], "no trace_id begins with 4bf9"),
+        (["--since", "2026-11-22"], "the newest is older than 2026-11-22T00:00:00.000000000Z"),
+        (["--where", "outcome=\x1b[2J"], "no record has outcome=\\u001b[2J"),
     ],
 )
-def test_a_name_that_records_can_have_is_an_empty_answer(arguments: list[str], directory: Path) -> None:
-    assert run("tail", str(directory), *arguments) == (0, "", "")
+def test_an_empty_answer_says_in_one_line_why(arguments: list[str], why: str, directory: Path) -> None:
+    assert run("tail", str(directory), *arguments) == (0, "", f"inference-logging tail: nothing: {why}\n")
+    assert run("tail", str(directory), "--trace", "4bf9", "-n", "0") == (0, "", ""), "none is wanted"
+
+
+def test_following_says_why_there_is_nothing_so_far(directory: Path) -> None:
+    command = [*COMMAND, str(directory), "--follow", "--where", "outcome=error"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
+        assert tail.stderr is not None
+        assert "waits for new records" in tail.stderr.readline()
+        assert tail.stderr.readline() == "inference-logging tail: so far nothing: no record has outcome=error\n"
+        tail.kill()
 
 
 def test_following_says_which_names_no_record_had_so_far(directory: Path) -> None:

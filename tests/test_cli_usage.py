@@ -12,6 +12,7 @@ from inference_logging.cli.main import COMMANDS, EXIT_CODES, USAGE
 from inference_logging.cli.main import command as root
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
+from tests.support import Recorded
 
 ROOT = Path(__file__).parent.parent
 READING = {"tail": ["tail"], "stats": ["stats"], "query": ["query", "SELECT 1 AS one"], "verify": ["verify"]}
@@ -156,3 +157,17 @@ def test_the_exit_codes_are_one_table_in_help_and_docs() -> None:
     for code, meaning in EXIT_CODES.items():
         assert re.search(rf"^ +{code} +", shown, re.MULTILINE), code
         assert f"| {code} | {meaning} |" in page
+
+
+def test_a_capture_says_which_texts_it_does_not_have(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = ("ctl", "--queue-directory", str(recorded.config.resolved_queue_directory), "capture", "--route")
+    lines = run(*capture, "/a").out.splitlines()
+    off = "capture_input: off, capture_output: off, capture_body: off"
+    assert lines[-1] == f"not captured     what this configuration has off: {off}, record_headers: none"
+    monkeypatch.setenv("INFERENCE_LOGGING_CAPTURE_INPUT", "full")
+    monkeypatch.setenv("INFERENCE_LOGGING_CAPTURE_OUTPUT", "full")
+    monkeypatch.setenv("INFERENCE_LOGGING_RECORD_HEADERS", "x-a")
+    assert run(*capture, "/b").out.splitlines()[-1].endswith(" has off: capture_body: off")
+    monkeypatch.setenv("INFERENCE_LOGGING_CAPTURE_BODY", "raw")
+    assert "not captured" not in run(*capture, "/c").out
+    assert "not captured" not in run(*capture, "wrong").out

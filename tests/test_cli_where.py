@@ -17,6 +17,7 @@ RECORD: dict[str, Any] = {
     "error.type": None,
     "gen_ai.response.finish_reasons": ["stop", "length"],
     "timestamp": "2026-11-21T05:00:00.5Z",
+    "gen_ai.request.model": "large",
     "attributes": {"n": 3, "deep": {"er": "x"}, "a.b": "dotted"},
 }
 
@@ -33,6 +34,7 @@ RECORD: dict[str, Any] = {
         "timestamp>2026-11-21T05:00:00", "timestamp<2026-11-21T05:00:01",
         "attributes.n=3", "attributes.deep.er=x", "attributes.a.b=dotted", "attributes.deep~er",
         "absent!=1", "absent.deep!=x",
+        "status=503", "status>=500", "method!=GET", "model=large",
     ],
 )  # fmt: skip
 def test_a_condition_holds(text: str) -> None:
@@ -51,6 +53,19 @@ def test_a_condition_holds(text: str) -> None:
 )  # fmt: skip
 def test_a_condition_does_not_hold(text: str) -> None:
     assert not Condition.parse(text).holds(RECORD)
+
+
+def test_a_short_name_means_the_first_of_its_fields_unless_a_record_has_one_of_that_name() -> None:
+    named = {
+        "gen_ai.request.model": "asked",
+        "triton.model_name": "t",
+        "http.route": "/a",
+        "http.request.method": "PUT",
+    }
+    for text in ("model=asked", "route=/a", "method=PUT"):
+        assert Condition.parse(text).holds(named)
+    assert Condition.parse("model=answered").holds({**named, "gen_ai.response.model": "answered"})
+    assert Condition.parse("model=own").holds({**named, "model": "own"})
 
 
 def test_what_stands_behind_the_first_operator_is_the_value() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import duckdb
 import pytest
 
 from inference_logging.read.export.formats import KINDS
+from inference_logging.read.export.statement import ADVICE
 from tests.command_line import run
 from tests.export_books import verify_in_process
 from tests.segment_files import log, request, write_segment
@@ -295,6 +297,42 @@ def test_filters_are_those_of_tail_and_times_are_arrivals(directory: Path) -> No
     assert counted("--trace", f"{10_000:032x}") == (1, 3)
     done = run("export", str(directory), "--format", "mooncake", "-o", "-", "--where", "nope=1")
     assert (done.code, done.out, "no record has the field 'nope'" in done.err) == (2, "", True)
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "why"),
+    [
+        ("mooncake", ["--where", "outcome=error"], "mooncake cannot hold them (no_input_tokens): answers had no usage"),
+        (
+            "openai-jsonl",
+            ["--where", "outcome=error"],
+            "openai-jsonl cannot hold them (no_body): set capture_body: ",
+        ),
+        ("sharegpt", ["--where", "outcome=error"], "sharegpt cannot hold them (no_text): set capture_input: full and"),
+        ("perfetto", ["--trace", "4BF9"], "no trace_id begins with 4bf9"),
+        ("perfetto", ["--where", "duration_s>100ms"], "no record has duration_s>100ms: duration_s is a number, and"),
+        ("perfetto", ["--since", "2027-01-01"], "no request arrived in that time"),
+        (
+            "perfetto",
+            ["--until", "2026-11-21T05:00:05Z", "--where", "outcome=error"],
+            "no record has outcome=error and arrived in that time",
+        ),
+    ],
+)
+def test_a_file_without_requests_says_in_one_line_why_and_what_to_do(
+    form: str, options: list[str], why: str, directory: Path
+) -> None:
+    done = run("export", str(directory), "--format", form, "-o", str(directory / "out.file"), *options)
+    said = [line for line in done.err.splitlines() if "nothing exported" in line]
+    assert (done.code, len(said)) == (0, 1), done.err
+    assert said[0].startswith(f"inference-logging export: nothing exported: {why}")
+    assert "nothing exported" not in run("export", str(directory), "--format", "perfetto", "-o", "-").err
+
+
+def test_every_reason_of_the_page_says_what_to_do() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "export.md").read_text()
+    paragraph = page.partition("Requests that a format can't hold")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z_]+)`", paragraph)) == set(ADVICE)
 
 
 def test_standard_output_a_device_and_one_segment(directory: Path) -> None:

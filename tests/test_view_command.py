@@ -144,12 +144,24 @@ def test_a_wrong_port_and_link_are_named(directory: Path) -> None:
     assert "'--trace-url': 'Jaeger': must be NAME=" in refused(str(directory), "--trace-url", "Jaeger")
 
 
-def test_a_busy_port_is_named(directory: Path) -> None:
+def test_the_port_after_a_busy_one_is_taken_and_said(directory: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with started(str(directory), "--port", str(port), cache=tmp_path) as view:
+            assert port < view.port < port + 20
+            assert view.process.stderr is not None
+            assert view.process.stderr.readline() == (
+                f"inference-logging view: port {port} is taken: it listens on {view.port}\n"
+            )
+
+
+def test_a_port_that_may_not_be_had_is_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr("inference_logging.cli.view._PORTS", 1)
         port = other.getsockname()[1]
         done = run("view", "--no-browser", str(directory), "--port", str(port))
     assert done.code == 1
-    assert done.err.startswith(f"inference-logging: port={port}: another program listens there")
+    assert done.err.startswith(f"inference-logging: port={port}: other programs listen there and on the next ports;")
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
@@ -190,6 +202,9 @@ def test_a_browser_is_opened_where_there_is_one_and_its_failure_is_nothing(monke
     view._open("http://127.0.0.1:1/a/")
     assert opened == []
     monkeypatch.setenv("DISPLAY", ":0")
+    view._open("http://127.0.0.1:1/a/")
+    assert opened == [], "nobody is at a terminal"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     view._open("http://127.0.0.1:1/b/")
     (page,) = opened
     assert not page.exists()

@@ -9,14 +9,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from inference_logging.cli import native
 from inference_logging.cli.examples import examples
-from inference_logging.cli.main import Group
+from inference_logging.cli.main import OK, Group
 from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
+
+if TYPE_CHECKING:
+    from inference_logging.record.config import Config
 
 Given = dict[str, Any]
 """The part of the configuration that the command line gives."""
@@ -150,9 +153,14 @@ def capture(given: Given, trace: str | None, route: str | None, errors: int | No
     """Record everything there is of a trace, of a route, or of the next errors; several captures can be in force.
 
     Such requests are kept whatever the sampler says (sampled_by: forced), with a record per chunk of their streams.
-    That a request fails is known at its end only: errors have the timeline of their chunks instead.
+    That a request fails is known at its end only: errors have the timeline of their chunks instead. Texts, bodies and
+    headers are recorded as configured, by capture_input, capture_output, capture_body and record_headers; which of them
+    are not is printed. Requests that are under way are not captured.
     """
-    return _run(given, "capture", **{"--trace": trace, "--route": route, "--errors": errors, "--for": for_})
+    code = _run(given, "capture", **{"--trace": trace, "--route": route, "--errors": errors, "--for": for_})
+    if code == OK and (left_out := _not_captured(configuration(**_place(given)))):
+        click.echo(f"not captured     what this configuration has off: {left_out}")
+    return code
 
 
 @command.command(epilog=examples("inference-logging ctl show", "inference-logging ctl show --json"))
@@ -185,6 +193,17 @@ def clean(given: Given) -> int:
 
 def _run(given: Given, command: str, *arguments: str, **options: Any) -> int:
     """Run a command of the group."""
-    place = {name: given.get(name) for name in ("config_file", "service_name", "queue_directory")}
+    place = _place(given)
     group = native.options({"--service-name": place["service_name"], "--all": given.get("all")})
     return native.run(["ctl", *group, command, *native.options(options), "--", *arguments], configuration(**place))
+
+
+def _place(given: Given) -> Given:
+    return {name: given.get(name) for name in ("config_file", "service_name", "queue_directory")}
+
+
+def _not_captured(config: Config) -> str:
+    """Return the texts that the configuration keeps off the records, by its parameters."""
+    texts = {name: getattr(config, name) for name in ("capture_input", "capture_output", "capture_body")}
+    off = [f"{name}: off" for name, mode in texts.items() if mode == "off"]
+    return ", ".join(off if config.record_headers else [*off, "record_headers: none"])

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from inference_logging.cli.examples import examples
-from inference_logging.cli.filters import TRACE, WHERE, conditions, keep_of
+from inference_logging.cli.filters import TRACE, WHERE, Filters, conditions
 from inference_logging.cli.main import FAILED, OK
 from inference_logging.cli.names import Names
 from inference_logging.cli.options import Place, of_segments
@@ -21,10 +21,9 @@ from inference_logging.read.export.formats import KINDS, Options, writer
 from inference_logging.read.export.prefixes import KEY_BYTES, Prefixes
 from inference_logging.read.export.requests import Request
 from inference_logging.read.export.run import read, write
-from inference_logging.read.export.statement import Books, Requests, Statement
+from inference_logging.read.export.statement import ADVICE, Books, Requests, Statement
 from inference_logging.read.private import for_its_owner
 from inference_logging.read.segments import Record
-from inference_logging.read.segments.reading import CLOCKS_S
 from inference_logging.read.terminal import safe
 from inference_logging.read.times import timestamp
 
@@ -124,14 +123,14 @@ def command(
     block_tokens = block_tokens or KINDS[form]
     key = _key(hash_key_file) if hash_key_file is not None else secrets.token_bytes(KEY_BYTES)
     made = writer(form, Options(Prefixes(key, block_tokens, bytes_per_token), with_text))
-    chosen = [s for s in place.segments() if since is None or s.written_unix_s() + CLOCKS_S >= since]
-    filters = conditions(where)
-    names = Names(filters, (), ())
+    chosen = place.segments(since)
+    chosen_fields = conditions(where)
+    names, filters = Names(chosen_fields, (), ()), Filters(chosen_fields, (), trace)
     # Before the records are read: what the books count must be found.
     books = Books.look(_verify_options(context, place, queues))
     counted = Requests()
     requests = _checked(read(chosen, _Report(counted)), names)
-    wanted = _wanted(keep_of(filters, (), trace), since, until)
+    wanted = _wanted(filters.keep, since, until)
     write(requests, wanted, made, None if to_stdout else output, counted)
     faults = books.faults(timestamp(since) if since is not None else "", chosen)
     if place.segment() is not None:
@@ -142,10 +141,25 @@ def command(
     made_statement = Statement(form, str(place.path), given, counted, books, faults)
     for line in made_statement.words():
         click.echo(f"inference-logging export: {safe(line)}", err=True)
+    if not counted.exported:
+        why = _why_nothing(form, counted, filters, is_bounded=since is not None or until is not None)
+        click.echo(f"inference-logging export: nothing exported: {why}", err=True)
     if statement is not None:
         with open(statement, "w", encoding="utf-8", opener=for_its_owner) as file:
             file.write(json.dumps(made_statement.as_json(), indent=2) + "\n")
     return FAILED if require_complete and not made_statement.is_complete else OK
+
+
+def _why_nothing(form: str, counted: Requests, filters: Filters, *, is_bounded: bool) -> str:
+    """Return why there is no request in the file, and what to do."""
+    if counted.left_out:
+        reason = max(counted.left_out, key=lambda name: counted.left_out[name])
+        return f"{form} cannot hold them ({reason}): {ADVICE[reason]}"
+    if is_bounded and filters.keep is not None:
+        return f"{filters.why_nothing()} and arrived in that time"
+    if is_bounded:
+        return "no request arrived in that time"
+    return filters.why_nothing() if counted.filtered_out else "no request is on record"
 
 
 class _Report:

@@ -1,19 +1,31 @@
-"""Options that choose records, with one meaning everywhere: `--where`, `--event`, `--trace`."""
+"""Options that choose records, with one meaning everywhere: `--where`, `--event`, `--trace`, `--since`.
+
+Each filter notes whether any record has passed it, so that an empty answer says why it is empty.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import click
 
 from inference_logging.read.segments import Record
-from inference_logging.read.where import OPERATORS, Condition
+from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS
+from inference_logging.read.terminal import safe
+from inference_logging.read.times import timestamp
+from inference_logging.read.where import ALIASES, OPERATORS, Condition
 
 Keep = Callable[[Record], bool] | None
 
 WHERE = click.option("--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeated: all of them.")
 EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeated: any of them.")
 TRACE = click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
+
+_NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
+_SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})")
 
 
 def conditions(where: Sequence[str]) -> list[Condition]:
@@ -24,12 +36,67 @@ def conditions(where: Sequence[str]) -> list[Condition]:
         raise click.BadParameter(str(error), param_hint="--where") from None
 
 
-def keep_of(conditions: Sequence[Condition], events: Sequence[str], trace: str | None) -> Keep:
-    """Return all conditions as one, None if there are none."""
-    all_of: list[Callable[[Record], bool]] = [condition.holds for condition in conditions]
-    if events:
-        all_of.append(lambda record: record.get("event_name") in events)
-    if trace is not None:
-        digits = trace.strip().lower()
-        all_of.append(lambda record: str(record.get("trace_id", "")).startswith(digits))
-    return (lambda record: all(holds(record) for holds in all_of)) if all_of else None
+class _Filter(NamedTuple):
+    """A filter, and what is said if no record has passed it."""
+
+    holds: Callable[[Record], bool]
+    sentence: str
+
+
+class Filters:
+    """All filters of a command line as one."""
+
+    def __init__(
+        self,
+        conditions: Sequence[Condition],
+        events: Sequence[str] = (),
+        trace: str | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Take what the options give."""
+        self._all = [_Filter(one.holds, _unmet(one)) for one in conditions]
+        if events:
+            names = " or ".join(map(safe, events))
+            self._all.append(_Filter(lambda record: record.get("event_name") in events, f"no event is {names}"))
+        if trace is not None:
+            digits = trace.strip().lower()
+            sentence = f"no trace_id begins with {safe(digits)}"
+            self._all.append(_Filter(lambda record: str(record.get("trace_id", "")).startswith(digits), sentence))
+        if since is not None:
+            first = timestamp(since)
+            self._all.append(
+                _Filter(lambda record: str(record.get("timestamp")) >= first, f"the newest is older than {first}")
+            )
+        self._unmet = list(self._all)
+
+    @property
+    def keep(self) -> Keep:
+        """All filters as one, None if there are none."""
+        return self._holds if self._all else None
+
+    def why_nothing(self) -> str:
+        """Return in words why no record has passed."""
+        if not self._all:
+            return "no record is there yet"
+        return "; ".join(one.sentence for one in self._unmet) or "some records pass each filter, none passes all"
+
+    def _holds(self, record: Record) -> bool:
+        if self._unmet:
+            self._unmet = [one for one in self._unmet if not one.holds(record)]
+        return all(one.holds(record) for one in self._all)
+
+
+def _unmet(condition: Condition) -> str:
+    """Return what is said of a condition that no record meets, with the mistake that is likely."""
+    field, by, value = map(safe, condition[:3])
+    sentence = f"no record has {field}{by}{value}"
+    if by == "=" and value.startswith("="):
+        return f"{sentence}: write one =, {field}={value.lstrip('= ')}"
+    is_number = not _NUMBERS.isdisjoint({condition.field, *ALIASES.get(condition.field, ())})
+    if not is_number or condition.number is not None or by == "~":
+        return sentence
+    sentence += f": {field} is a number, and {value!r} is none"
+    if (time := _TIME.fullmatch(value)) is None:
+        return sentence
+    unit, name = (1e-6, "microseconds") if field.endswith("_us") else (1.0, "seconds")
+    return f"{sentence}; in {name}, {field}{by}{float(time[1]) * _SECONDS[time[2]] / unit:g}"

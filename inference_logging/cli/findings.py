@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inference_logging.read.pages.content import Table
-from inference_logging.read.stats.comparison import LEAST_BLOCKS, LEAST_EVENTS, Compared, Row
-from inference_logging.read.stats.interval import Interval
+from inference_logging.read.stats.comparison import (
+    LEAST_BLOCKS,
+    LEAST_EVENTS,
+    LEVEL,
+    NOT_FOUND,
+    TOGETHER,
+    Compared,
+    Row,
+)  # fmt: skip
 from inference_logging.read.terminal import safe
 
-VERSION: Final = 1
-"""Of the JSON."""
+VERSION: Final = 2
+"""Of the JSON: since 2 with verdicts, and intervals that hold together."""
 _LONGER: Final = 5
 """Slices of so many times the length of a request separate the arms well."""
 _WHOLE: Final = 0.98
@@ -60,6 +67,9 @@ class Findings:
             "requests_not_recorded": self.requests[0],
             "contrast": self.compared.contrast,
             "request_s": self.compared.request_s,
+            "closed_loop": self.compared.is_closed,
+            "level_each": LEVEL,
+            "level_together": TOGETHER,
             "ended": self.ended,
             "measures": [
                 {
@@ -68,6 +78,7 @@ class Findings:
                     "off": row.off,
                     "on": row.on,
                     "difference": row.difference.as_json() if row.difference is not None else None,
+                    "verdict": row.verdict,
                 }
                 for row in self.compared.rows
             ],
@@ -75,7 +86,7 @@ class Findings:
 
     def as_text(self) -> str:
         """Return the table, and below it what it means."""
-        heads = ("", "without", "with", "difference", "from … to (95 %)")
+        heads = ("", "without", "with", "difference", f"from … to ({100 * LEVEL:.0f} %)", "verdict")
         table = Table(self._title(), heads, [_cells(row) for row in self.compared.rows])
         return "\n".join([table.text(), "", *self._sentences()])
 
@@ -89,14 +100,15 @@ class Findings:
         )
 
     def _sentences(self) -> list[str]:
-        found = [row for row in self.compared.rows if row.is_found]
-        not_found = [row for row in self.compared.rows if row.difference is not None and not row.is_found]
         lines = []
-        if found:
-            lines.append("With recording: " + ", ".join(map(_change, found)) + ".")
-        if not_found:
-            changes = ", ".join(f"{row.name} ({_half(row.difference)})" for row in not_found)
-            lines.append(f"No difference was found in (about the least that would have been): {changes}.")
+        if self.is_enough:
+            together, each = (f"{100 * level:.0f} %" for level in (TOGETHER, LEVEL))
+            lines.append(f"All five intervals hold in {together} of comparisons: each is one of {each} (Bonferroni).")
+        if self.compared.is_closed:
+            lines.append(
+                "There were fewer requests where they took longer: clients seem to wait for each answer (a closed "
+                "loop). So requests/s and CPU in all follow the time of requests, and say nothing else of recording."
+            )
         return lines + self._limits()
 
     def _limits(self) -> list[str]:
@@ -130,7 +142,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     if row.difference is not None:
         difference = _percent(row.difference.value)
         ends = f"{_percent(row.difference.low)} … {_percent(row.difference.high)}"
-    return row.name, _value(row.off, row.unit), _value(row.on, row.unit), difference, ends
+    return row.name, _value(row.off, row.unit), _value(row.on, row.unit), difference, ends, _verdict(row)
+
+
+def _verdict(row: Row) -> str:
+    if row.difference is None or row.verdict != NOT_FOUND:
+        return row.verdict
+    return f"none above {100 * max(-row.difference.low, row.difference.high):.2f} %"
 
 
 def _value(value: float | None, unit: str) -> str:
@@ -144,15 +162,6 @@ def _value(value: float | None, unit: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:+.2f} %"
-
-
-def _half(difference: Interval | None) -> str:
-    return f"{100 * difference.half:.2f} %" if difference is not None else _NOTHING
-
-
-def _change(row: Row) -> str:
-    share = row.difference.value if row.difference is not None else 0.0
-    return f"{row.name} {abs(100 * share):.1f} % {'higher' if share > 0 else 'lower'}"
 
 
 def _number(number: int, one: str, more: str = "") -> str:

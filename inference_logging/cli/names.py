@@ -10,7 +10,7 @@ import click
 
 from inference_logging.read.segments import Record
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS
-from inference_logging.read.where import Condition, is_absent, look_up
+from inference_logging.read.where import ALIASES, Condition, is_absent, look_up
 
 EVENTS: Final = frozenset(
     {
@@ -21,7 +21,7 @@ EVENTS: Final = frozenset(
     }
 )  # fmt: skip
 """The events of this package itself; if a directory has none of them, that is an answer."""
-FIELDS: Final = frozenset({*HEAD, *LOGS, *REQUESTS})
+FIELDS: Final = frozenset({*HEAD, *LOGS, *REQUESTS, *ALIASES})
 
 
 class Names:
@@ -31,11 +31,13 @@ class Names:
         """Look for the fields of the conditions, the events, and the fields to show."""
         self._fields = {condition.field for condition in conditions} | set(fields)
         self._unseen_fields, self._unseen_events = self._fields - FIELDS, set(events) - EVENTS
+        self._has_looked = False
         self._other_fields: set[str] = set()
         self._other_events: set[str] = set()
 
     def look(self, record: Record) -> None:
         """Note the names that a record has; this is quick once all were seen."""
+        self._has_looked = True
         if self._unseen_fields:
             self._unseen_fields -= {name for name in self._unseen_fields if not is_absent(look_up(record, name))}
             self._other_fields.update(record)
@@ -56,7 +58,9 @@ class Names:
         return look_and_keep
 
     def unknown(self) -> str | None:
-        """Return a sentence about the names that no record had; None if there are none."""
+        """Return a sentence about the names that no record had; None if there are none, or no record was looked at."""
+        if not self._has_looked:
+            return None
         sentences = [
             *(_sentence("field", name, FIELDS | self._other_fields) for name in sorted(self._unseen_fields)),
             *(_sentence("event", name, EVENTS | self._other_events) for name in sorted(self._unseen_events)),

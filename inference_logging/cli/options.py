@@ -11,6 +11,7 @@ import click
 
 from inference_logging.cli.times import FORMS, from_option
 from inference_logging.read.segments import Segment, segments
+from inference_logging.read.segments.reading import CLOCKS_S
 
 if TYPE_CHECKING:
     from inference_logging.record.config import Config
@@ -71,9 +72,10 @@ class Place(NamedTuple):
     path: Path
     prefixes: Collection[str] | None
 
-    def segments(self) -> list[Segment]:
+    def segments(self, since: float | None = None) -> list[Segment]:
         """Return the segments of a directory, or the segment that a path or a link such as logs/latest names.
 
+        With ``since`` only those of a directory that may hold records from then on, by the time of their last write.
         Raises ``UsageError`` naming the place if it is missing, or has no segments.
         """
         if self.path.is_dir():
@@ -82,7 +84,7 @@ class Place(NamedTuple):
                 services = f" of {', '.join(self.prefixes)}" if self.prefixes else ""
                 parquet = "; Parquet files are there, which only query reads" if self.tables() else ""
                 raise click.UsageError(f"{self.path}: no segments{services}{parquet}")
-            return found
+            return [one for one in found if since is None or one.written_unix_s() + CLOCKS_S >= since]
         segment = self.segment()
         if segment is None:
             wrong = "neither a directory nor a segment" if self.path.exists() else "no such directory"

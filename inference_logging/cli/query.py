@@ -8,12 +8,9 @@ segments and nothing else.
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,16 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from inference_logging.cli import query_index, query_parquet, query_types
+from inference_logging.cli import query_index, query_names, query_parquet, query_types
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, of_segments
 from inference_logging.cli.query_engine import connected
+from inference_logging.cli.query_rows import FORMS, ROWS_AT_ONCE
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, read_segment
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
-from inference_logging.read.terminal import MOST_LEVELS, TOO_DEEP, as_json, safe
+from inference_logging.read.terminal import safe
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, Statement
@@ -46,10 +44,7 @@ _BUFFER_BYTES: Final = 2 * _LARGEST_LINE_BYTES
 """What the engine keeps for each file whose fields it finds, until it has them of all files that it was given."""
 _MOST_AT_ONCE: Final = 32
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_ROWS_AT_ONCE: Final = 1000
 _WITH_ZONE: Final = "TIMESTAMP WITH TIME ZONE"
-
-Rows = Iterable[tuple[Any, ...]]
 
 
 class WrongStatementError(click.ClickException):
@@ -139,8 +134,9 @@ def command(
     except ImportError:
         raise MissingExtraError("query", "duckdb", "query") from None
 
+    text = sys.stdin.read() if sql == "-" else sql or ""
     try:
-        statements = duckdb.extract_statements(sys.stdin.read() if sql == "-" else sql or "")
+        statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
         with TemporaryDirectory(prefix="inference-logging-") as folder:
@@ -152,7 +148,7 @@ def command(
             _answer(indexed or _connect(segments), statements[0], form)
     except duckdb.Error as error:
         # The engine marks the place on a line of its own.
-        words = "\n".join(map(safe, str(error).splitlines()))
+        words = "\n".join(map(safe, [*str(error).splitlines(), *query_names.hints(text, str(error))]))
         # An error before the engine reads anything is a wrong command line: unknown names, wrong syntax.
         is_wrong = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
         raise (WrongStatementError if is_wrong else click.ClickException)(words) from None
@@ -166,8 +162,12 @@ def _answer(connection: DuckDBPyConnection, statement: Statement, form: str) -> 
     if any(_WITH_ZONE in kind for kind in types):
         answer = connection.execute(_in_utc(statement.query, types))
     nested = [kind == "JSON" for kind in types]
-    rows = chain.from_iterable(iter(lambda: answer.fetchmany(_ROWS_AT_ONCE), []))
-    _FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
+    rows = chain.from_iterable(iter(lambda: answer.fetchmany(ROWS_AT_ONCE), []))
+    first = list(islice(rows, 1))
+    rows = chain(first, rows)
+    FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
+    if not first:
+        click.echo(f"inference-logging query: no rows; {query_names.why_no_rows(statement.query)}", err=True)
 
 
 def _in_utc(sql: str, types: Sequence[str]) -> str:
@@ -317,72 +317,3 @@ def _text(text: str) -> str:
 
 def _list(texts: Iterable[str]) -> str:
     return f"[{', '.join(map(_text, texts))}]"
-
-
-def _write_table(names: list[str], rows: Rows) -> None:
-    """Write columns as wide as the first rows need, with numbers to the right."""
-    rows = iter(rows)
-    first = list(islice(rows, _ROWS_AT_ONCE))
-    cells = [[_cell(value) for value in row] for row in first]
-    heads = [safe(name) for name in names]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    numeric = [any(_is_number(value) for value in column) for column in zip(*first, strict=True)] or [False] * len(
-        names
-    )
-    for line in chain([heads, ["─" * width for width in widths]], cells, ([_cell(v) for v in row] for row in rows)):
-        padded = zip(line, widths, numeric, strict=True)
-        click.echo("  ".join(f"{cell:>{w}}" if right else f"{cell:<{w}}" for cell, w, right in padded).rstrip())
-
-
-def _write_csv(names: list[str], rows: Rows) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    shown: Callable[[Any], Any] = safe if sys.stdout.isatty() else str
-    writer.writerow(map(shown, names))
-    for row in rows:
-        writer.writerow("" if value is None else shown(_word(value)) for value in row)
-
-
-def _write_json(names: list[str], rows: Rows) -> None:
-    for row in rows:
-        click.echo(as_json({name: _plain(value) for name, value in zip(names, row, strict=True)}))
-
-
-_FORMS: Final = {"table": _write_table, "csv": _write_csv, "json": _write_json}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-
-
-def _cell(value: Any) -> str:
-    """Return what stands in a table: a float without the noise of its last digits."""
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    return safe("" if value is None else _word(value))
-
-
-def _word(value: Any) -> str:
-    plain = _plain(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
-
-
-def _plain(value: Any, levels: int = MOST_LEVELS) -> Any:
-    """Return a value as JSON types, without what lies deeper; a time is UTC, as in records."""
-    if isinstance(value, datetime) and value.tzinfo is None:
-        return f"{value.isoformat()}Z"
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, dict | list | tuple) and not levels:
-        return TOO_DEEP
-    if isinstance(value, dict):
-        return {str(key): _plain(inner, levels - 1) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner, levels - 1) for inner in value]
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        # As in lines.
-        return str(value)
-    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from inference_logging.read.outcomes import FAILED
+
 
 class Question(NamedTuple):
     """What it answers, and how."""
@@ -73,8 +75,6 @@ _MODEL: Final = 'coalesce("gen_ai.response.model", "gen_ai.request.model", "trit
 _POD: Final = 'coalesce("k8s.pod.name", "host.name", \'(unknown)\')'
 _ROUTE: Final = 'coalesce("http.route", "url.path", \'(none)\')'
 _ABORTED: Final = "outcome = 'client_disconnect'"
-_FAILED: Final = "outcome NOT IN ('ok', 'client_disconnect')"
-"""As on the dashboard: a client that leaves is no failure."""
 _TIMES: Final = {
     "duration_": "duration_s",
     "first_chunk_": '"gen_ai.response.time_to_first_chunk"',
@@ -149,7 +149,7 @@ FROM requests ORDER BY duration_s DESC NULLS LAST LIMIT 10"""
             f"""
 SELECT {_POD} AS pod, "k8s.node.name" AS node, round(sum({_WEIGHT})) AS requests,
        {of.quantile("duration_", 0.99)} AS p99_s, {of.quantile("queued_", 0.99)} AS queued_p99_s,
-       {of.sum_if(_WEIGHT, _FAILED)} / sum({_WEIGHT}) AS failure_rate
+       {of.sum_if(_WEIGHT, FAILED)} / sum({_WEIGHT}) AS failure_rate
 FROM {of.source(_POD + ', "k8s.node.name"', **_TIMES)} GROUP BY pod, node ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
         ),
     ),
@@ -159,8 +159,9 @@ FROM {of.source(_POD + ', "k8s.node.name"', **_TIMES)} GROUP BY pod, node ORDER 
             f"""
 SELECT coalesce("openai.request.prompt_cache_key", "gen_ai.conversation.id",
                 {_MODEL} || ' ' || coalesce("http.route", '')) AS prefix,
-       count(*) AS requests, sum("gen_ai.usage.input_tokens") AS input_tokens,
-       sum("gen_ai.usage.cache_read.input_tokens") / sum("gen_ai.usage.input_tokens") AS hit_rate
+       round(sum({_WEIGHT})) AS requests, round(sum("gen_ai.usage.input_tokens" * {_WEIGHT})) AS input_tokens,
+       sum("gen_ai.usage.cache_read.input_tokens" * {_WEIGHT})
+         / sum("gen_ai.usage.input_tokens" * {_WEIGHT}) AS hit_rate
 FROM requests WHERE "gen_ai.usage.input_tokens" > 0 GROUP BY prefix ORDER BY input_tokens DESC LIMIT 50"""
         ),
     ),
@@ -169,7 +170,7 @@ FROM requests WHERE "gen_ai.usage.input_tokens" > 0 GROUP BY prefix ORDER BY inp
         lambda of: (
             f"""
 SELECT {of.hour("timestamp")} AS hour, {_MODEL} AS model, round(sum({_WEIGHT})) AS requests,
-       round({of.sum_if(_WEIGHT, _FAILED)}) AS failed, {of.quantile("duration_", 0.5)} AS p50_s
+       round({of.sum_if(_WEIGHT, FAILED)}) AS failed, {of.quantile("duration_", 0.5)} AS p50_s
 FROM {of.source(of.hour("timestamp") + ", " + _MODEL, **_TIMES)}
 GROUP BY hour, model ORDER BY hour, requests DESC"""
         ),

@@ -13,8 +13,6 @@ import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
-from inference_logging.read.segments import Segment
-from inference_logging.read.segments.reading import CLOCKS_S
 from inference_logging.read.stats.counting import Window, count
 from inference_logging.read.stats.counts import Counts
 from inference_logging.read.stats.summary import figures, headline, tables
@@ -60,7 +58,7 @@ def command(
         raise click.UsageError("--json and --html exclude each other")
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no record can lie between them")
-    chosen = [segment for segment in place.segments() if _may_hold(segment, since)]
+    chosen = place.segments(since)
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
         counts, damage = count(chosen, Window.of(since, until), advance)
     for damaged in damage:
@@ -76,11 +74,6 @@ def command(
         click.echo(json.dumps(figures(counts), indent=2, ensure_ascii=True))
     else:
         _print(counts)
-
-
-def _may_hold(segment: Segment, since: float | None) -> bool:
-    """Return whether a segment may hold records from ``since`` on, by the time of its last write."""
-    return since is None or segment.written_unix_s() + CLOCKS_S >= since
 
 
 @contextmanager

@@ -14,10 +14,10 @@ import orjson
 
 from inference_logging.cli import lines
 from inference_logging.cli.examples import examples
-from inference_logging.cli.filters import EVENT, TRACE, WHERE, Keep, conditions, keep_of
+from inference_logging.cli.filters import EVENT, TRACE, WHERE, Filters, Keep, conditions
 from inference_logging.cli.main import INTERRUPTED
 from inference_logging.cli.names import Names
-from inference_logging.cli.options import Place, of_segments
+from inference_logging.cli.options import SINCE, Place, of_segments
 from inference_logging.cli.signals import Signals
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Record, follow_records, read_segment, segments
@@ -27,6 +27,8 @@ from inference_logging.read.where import is_absent, look_up
 
 _MOST_AT_ONCE: Final = 10_000
 """Records of one segment or of standard input that are held before the unwanted ones are dropped."""
+_ALL: Final = 1 << 40
+"""More records than there are."""
 
 
 @click.command(
@@ -34,7 +36,8 @@ _MOST_AT_ONCE: Final = 10_000
     epilog=examples(
         "inference-logging tail",
         "inference-logging tail logs --last 100 --event request --where outcome=error --json",
-        "inference-logging tail --where 'duration_s>1' --where 'http.route~/chat/'",
+        "inference-logging tail --where 'duration_s>1' --where 'route~/chat/'",
+        "inference-logging tail --since 2026-11-21T05:00:00Z --where status=500",
         "inference-logging tail --trace 4bf92f3577b34da6a3ce929d0e0e4736",
         "inference-logging tail logs/latest --fields duration_s,gen_ai.request.model",
         "inference-logging tail --json | inference-logging tail - --event request",
@@ -43,7 +46,11 @@ _MOST_AT_ONCE: Final = 10_000
 )
 @of_segments
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-@click.option("-n", "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Records before that.")
+@click.option(
+    "-n", "--last", type=click.IntRange(min=0), metavar="N", show_default="10; with --since all",
+    help="Records before that.",
+)  # fmt: skip
+@SINCE
 @WHERE
 @EVENT
 @TRACE
@@ -53,7 +60,8 @@ _MOST_AT_ONCE: Final = 10_000
 def command(
     place: Place,
     follow: bool,
-    last: int,
+    last: int | None,
+    since: float | None,
     where: tuple[str, ...],
     events: tuple[str, ...],
     trace: str | None,
@@ -71,29 +79,33 @@ def command(
     """
     shown = [name.strip() for name in fields.split(",") if name.strip()] if fields is not None else []
     chosen = conditions(where)
-    names = Names(chosen, events, shown)
-    keep = names.looking(keep_of(chosen, events, trace))
+    names, filters = Names(chosen, events, shown), Filters(chosen, events, trace, since)
+    keep = names.looking(filters.keep)
+    last = last if last is not None else 10 if since is None else _ALL
     write = _write_json if json_lines and not shown else lines.writer(shown, verbose=verbose)
     if json_lines and shown:
         write = partial(_write_json_of, shown)
-    rounds = Rounds(write, names)
+    rounds = Rounds(write, names, filters if last else None)
     if str(place.path) == "-":
         rounds.print_all(_from_stdin(keep), None if follow else last)
     elif follow:
-        _follow(place, keep, last, rounds)
+        _follow(place, keep, last, since, rounds)
     else:
-        rounds.print_all(_records(place, keep, last), last)
+        rounds.print_all(_records(place, keep, last, since), last)
 
 
-def _records(place: Place, keep: Keep, last: int) -> Iterable[Record]:
+def _records(place: Place, keep: Keep, last: int, since: float | None) -> Iterable[Record]:
     place.segments()  # raises where there are none
     if (segment := place.segment()) is not None:
         found = read_segment(segment, on_corrupt=_report)
         return found if keep is None else filter(keep, found)
-    return follow_records(place.path, prefix=place.prefixes, keep=keep, last=last, stop=_AtOnce(), on_corrupt=_report)
+    return follow_records(
+        place.path, prefix=place.prefixes, keep=keep, last=last, since_unix_s=since or 0.0, stop=_AtOnce(),
+        on_corrupt=_report,
+    )  # fmt: skip
 
 
-def _follow(place: Place, keep: Keep, last: int, rounds: Rounds) -> None:
+def _follow(place: Place, keep: Keep, last: int, since: float | None, rounds: Rounds) -> None:
     # A followed segment continues in later segments of its service; logs/latest continues in those of any service.
     directory, prefixes = place
     if (segment := place.segment()) is not None:
@@ -104,8 +116,9 @@ def _follow(place: Place, keep: Keep, last: int, rounds: Rounds) -> None:
     with Signals([signal.SIGINT], signal.default_int_handler) as signals:
         rounds.signals = signals
         found = follow_records(
-            directory, prefix=prefixes, keep=keep, last=last, stop=rounds, on_corrupt=_report, poll_interval_s=0.2
-        )
+            directory, prefix=prefixes, keep=keep, last=last, since_unix_s=since or 0.0, stop=rounds,
+            on_corrupt=_report, poll_interval_s=0.2,
+        )  # fmt: skip
         try:
             for record in found:
                 rounds.add(record)
@@ -148,9 +161,9 @@ class _AtOnce:
 class Rounds:
     """Writes the records of one look, ordered by time, when the look is over. Also ends the following."""
 
-    def __init__(self, write: Callable[[Record], None], names: Names) -> None:
-        """Begin without records; ``signals`` ends a wait."""
-        self._write, self._names = write, names
+    def __init__(self, write: Callable[[Record], None], names: Names, filters: Filters | None) -> None:
+        """Begin without records; ``signals`` ends a wait. ``filters`` say why there are none; None: none are wanted."""
+        self._write, self._names, self._filters = write, names, filters
         self.signals: Signals | None = None
         self._records: list[Record] = []
         self._is_first = True
@@ -167,6 +180,7 @@ class Rounds:
             if len(self._records) > 2 * last + _MOST_AT_ONCE:
                 self._keep(last)
         self._names.refuse_unknown()
+        self._say_why_nothing()
         self._keep(last)
         self._write_out()
 
@@ -177,15 +191,21 @@ class Rounds:
     def wait(self, timeout: float, /) -> bool:
         """Write what the look found and wait for the next."""
         self._records.sort(key=_timestamp)
-        self._write_out()
         if self._is_first and (sentence := self._names.unknown()) is not None:
             click.echo(f"inference-logging tail: so far {sentence}", err=True)
+        elif self._is_first:
+            self._say_why_nothing("so far ")
+        self._write_out()
         self._is_first = False
         return self.signals is not None and self.signals.wait(timeout) is not None
 
     def _keep(self, last: int) -> None:
         self._records.sort(key=_timestamp)
         del self._records[: max(0, len(self._records) - last)]
+
+    def _say_why_nothing(self, when: str = "") -> None:
+        if self._filters is not None and not self._records:
+            click.echo(f"inference-logging tail: {when}nothing: {self._filters.why_nothing()}", err=True)
 
     def _write_out(self) -> None:
         for record in self._records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import getpass
 import html
 import os
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _REDIRECTS_S: Final = 60.0
 """How long a browser may take to start."""
+_PORTS: Final = 20
+"""Ports that are tried, from the given one on."""
 
 
 def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[str]) -> tuple[Link, ...]:
@@ -56,9 +59,13 @@ def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[
 @PREFIX
 @click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address; no other is taken.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Where to listen; 0: a free port."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Where to listen, or on the next free one; 0: a free port.",
 )
-@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--no-browser", is_flag=True, help="Only print the address, as where no terminal is.")
 @click.option(
     "--cache-directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -128,7 +135,7 @@ def _serve(
 ) -> int:
     try:
         from inference_logging.read.view.app import Content, View
-        from inference_logging.read.view.server import HostError, Serving, bind, loopback
+        from inference_logging.read.view.server import HostError, Serving, loopback
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn", "h11"):
             raise
@@ -139,7 +146,7 @@ def _serve(
         address = loopback(host)
     except HostError as error:
         raise click.BadParameter(str(error), param_hint="--host") from None
-    listening = bind(address, port)
+    listening = _listening(address, port)
     view = View(open_index(directories, prefixes, cache_directory), Content(directories, prefixes, links, config_file))
     serving = Serving(view, listening)
     for directory in directories:
@@ -161,6 +168,24 @@ def _serve(
     return INTERRUPTED
 
 
+def _listening(address: str, port: int) -> socket.socket:
+    """Listen on this port, or on the next free one. Raises ``OSError`` with a sentence."""
+    from inference_logging.read.view.server import bind
+
+    for tried in range(port, min(port + _PORTS, 1 << 16)):
+        try:
+            listening = bind(address, tried)
+        except OSError as error:
+            is_taken = isinstance(cause := error.__context__, OSError) and cause.errno == errno.EADDRINUSE
+            if not is_taken:
+                raise
+            continue
+        if tried != port:
+            click.echo(f"inference-logging view: port {port} is taken: it listens on {tried}", err=True)
+        return listening
+    raise OSError(f"port={port}: other programs listen there and on the next ports; without --port a free one is taken")
+
+
 def _forwarded(host: str, port: int) -> str:
     """Return what follows `ssh -L` on another machine: the same port, since the page checks its own name."""
     name = f"[{host}]" if ":" in host else host
@@ -172,8 +197,9 @@ def _forwarded(host: str, port: int) -> str:
 
 
 def _open(url: str) -> None:
-    """Open the page in a browser, if there is one with windows: one of text would take the terminal."""
-    if sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))):
+    """Open the page in a browser with windows, if a person is at a terminal: one of text would take the terminal."""
+    has_windows = sys.platform != "linux" or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
+    if has_windows and sys.stdout.isatty():
         threading.Thread(target=_open_now, args=(url,), daemon=True).start()
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 OPERATORS: Final = (
     "FIELD=VALUE equal, FIELD!=VALUE not equal or absent, FIELD<VALUE, FIELD<=VALUE, FIELD>VALUE, FIELD>=VALUE "
     "(numbers by size, text by order), FIELD~VALUE contains. Of a list, one element is enough. "
-    "attributes.NAME reaches into nested values."
+    "attributes.NAME reaches into nested values. status, route, method and model are short for their fields."
 )
 
 _FORM = re.compile(r"(?P<field>[^=!<>~]+)(?P<operator>!=|<=|>=|=|<|>|~)(?P<value>.*)", re.DOTALL)
@@ -26,6 +26,13 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _ABSENT: Final = object()
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
+    "status": ("http.response.status_code",),
+    "route": ("http.route",),
+    "method": ("http.request.method",),
+    "model": ("gen_ai.response.model", "gen_ai.request.model", "triton.model_name"),
+}
+"""Short names, and the fields that each means: the first that a record has."""
 
 
 class Condition(NamedTuple):
@@ -64,9 +71,12 @@ class Condition(NamedTuple):
 
 
 def look_up(record: Mapping[str, Any], field: str) -> Any:
-    """Return the value of a field: by its name, which may hold dots, else by its path through nested values."""
+    """Return the value of a field: by its name, which may hold dots, by a short one, or by a path of nested values."""
     if field in record:
         return record[field]
+    for name in ALIASES.get(field, ()):
+        if name in record:
+            return record[name]
     at = field.find(".")
     while at > 0:
         inner = record.get(field[:at])

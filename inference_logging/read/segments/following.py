@@ -55,6 +55,7 @@ def follow_records(
     keep: Callable[[Record], bool] | None = None,
     begin: Literal["start", "end"] = "end",
     last: int = 0,
+    since_unix_s: float = 0.0,
     framing: bool = False,
     poll_interval_s: float = 0.2,
     stop: Stop | None = None,
@@ -64,11 +65,11 @@ def follow_records(
     """Iterate over records as they are written, on into every next segment, until ``stop`` is set.
 
     ``keep``: only the records for which it is true. ``begin``: with the oldest segment, or with the records that are
-    written from now on, after the ``last`` such records before them, by time over all segments. It checks every
-    ``poll_interval_s`` seconds, and once more when ``stop`` is set; a directory that doesn't exist yet is waited for.
-    Several live segments (of several queue directories) are followed at once. ``on_change`` is called when a segment
-    begins, ends (its footer was read, or its writer died), was truncated from outside (it is then read from its start),
-    or was removed (an open one is still read to its end).
+    written from now on, after the ``last`` such records before them, by time over all segments: of segments that were
+    last written before ``since_unix_s``, none. It checks every ``poll_interval_s`` seconds, and once more when ``stop``
+    is set; a directory that doesn't exist yet is waited for. Several live segments (of several queue directories) are
+    followed at once. ``on_change`` is called when a segment begins, ends (its footer was read, or its writer died), was
+    truncated from outside (it is then read from its start), or was removed (an open one is still read to its end).
 
     Raises as ``read_records``.
     """
@@ -76,7 +77,7 @@ def follow_records(
     follower = _Follower(Path(directory), prefix, keep, on_corrupt, on_change)
     try:
         if begin == "end":
-            yield from follower.skip_to_end(last)
+            yield from follower.skip_to_end(last, since_unix_s)
         stopped = False
         while True:
             for record in follower.look():
@@ -185,12 +186,15 @@ class _Follower:
         self._open: dict[str, Followed] = {}
         self._done: set[str] = set()
 
-    def skip_to_end(self, last: int) -> list[Record]:
-        """Skip the present records; return the ``last`` of them, by time."""
+    def skip_to_end(self, last: int, since_unix_s: float) -> list[Record]:
+        """Skip the present records; return the ``last`` of them, by time, of segments written since then."""
         kept: list[Record] = []
         for written_unix_s, segment in sorted(((s.written_unix_s(), s) for s in self._listed()), reverse=True):
             # Only segments that were written since can have records younger than the kept ones.
-            is_passed = len(kept) == last and (not kept or _stamp(kept[0]) > _as_stamp(written_unix_s + CLOCKS_S))
+            end_unix_s = written_unix_s + CLOCKS_S
+            is_passed = end_unix_s < since_unix_s or (
+                len(kept) == last and (not kept or _stamp(kept[0]) > _as_stamp(end_unix_s))
+            )
             followed = None if segment.compressed else self._begin(segment)
             found: Iterable[Record] = ()
             if followed is not None:

@@ -4,6 +4,8 @@ Each pair of slices gives one ratio of each measure, so what changes more slowly
 are taken together where one alone has too few requests. A request belongs to the arm in which it began. Where requests
 outlast a slice, a part of what happens in it belongs to the other arm, and a difference between slices is that much
 smaller than the one that is wanted: it is divided by the difference of the shares (Wald's estimator, 1940).
+
+Five questions are asked at once, so each interval is one of 99 % (Bonferroni): all five hold in 95 % of comparisons.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist, StatisticsError, correlation
 from typing import Final, NamedTuple
 
-from inference_logging.read.stats.interval import Interval, ratio
+from inference_logging.read.stats.interval import Interval, ratio, width_of_few
 
 LEAST_EVENTS: Final = 20
 """The requests or chunks that each arm of a block has at least."""
@@ -84,10 +87,18 @@ class Measure(NamedTuple):
     of: Callable[[Slice], Amount]
     by_slice: bool
     """Whether it belongs to a slice, with all that happens in it, and not to the requests of an arm."""
+    is_of_load: bool = False
+    """Whether clients that wait for each answer change it as soon as answers take longer."""
 
 
 MEASURES: Final = (
-    Measure("requests/s", "1/s", lambda at: Amount(at.window.requests, at.window.seconds, at.window.requests), True),
+    Measure(
+        "requests/s",
+        "1/s",
+        lambda at: Amount(at.window.requests, at.window.seconds, at.window.requests),
+        True,
+        is_of_load=True,
+    ),
     Measure(
         "time to first chunk",
         "s",
@@ -101,8 +112,23 @@ MEASURES: Final = (
         False,
     ),
     Measure("CPU per request", "s", lambda at: Amount(at.window.cpu_s, at.window.requests, at.window.requests), True),
-    Measure("CPU in all", "cores", lambda at: Amount(at.window.cpu_s, at.window.seconds, at.window.events), True),
+    Measure(
+        "CPU in all",
+        "cores",
+        lambda at: Amount(at.window.cpu_s, at.window.seconds, at.window.events),
+        True,
+        is_of_load=True,
+    ),
 )
+TOGETHER: Final = 0.95
+"""How often the intervals of all measures hold."""
+LEVEL: Final = 1 - (1 - TOGETHER) / len(MEASURES)
+"""How often each one holds."""
+_SURE: Final = NormalDist().inv_cdf(0.99)
+
+
+HIGHER, LOWER, NOT_FOUND, TOO_LITTLE = "higher", "lower", "not found", "too little traffic"
+FOLLOWS: Final = "follows the time of requests"
 
 
 @dataclass(frozen=True)
@@ -114,11 +140,19 @@ class Row:
     off: float | None
     on: float | None
     difference: Interval | None
+    is_judged: bool = True
+    """Whether it says something of recording: no measure of the load does in a closed loop."""
 
     @property
-    def is_found(self) -> bool:
-        """Whether there is a difference: its interval leaves out 0."""
-        return self.difference is not None and not self.difference.holds(0)
+    def verdict(self) -> str:
+        """The answer: a difference is one whose interval leaves out 0."""
+        if self.difference is None:
+            return TOO_LITTLE
+        if not self.is_judged:
+            return FOLLOWS
+        if self.difference.holds(0):
+            return NOT_FOUND
+        return HIGHER if self.difference.value > 0 else LOWER
 
 
 @dataclass(frozen=True)
@@ -131,6 +165,8 @@ class Compared:
     shorter than slices, towards 0 if they are much longer."""
     request_s: float
     """The time of a request from its beginning to its last chunk; 0 without any."""
+    is_closed: bool
+    """Whether there were fewer requests where they took longer, as in a closed loop."""
 
     @property
     def is_resolved(self) -> bool:
@@ -140,8 +176,9 @@ class Compared:
 
 def compare(pairs: Sequence[Pair]) -> Compared:
     """Return the difference that recording makes in each measure."""
-    found = contrast(pairs)
-    return Compared(tuple(_row(measure, pairs, found) for measure in MEASURES), found, _request_s(pairs))
+    found, is_closed = contrast(pairs), _is_closed([at for pair in pairs for at in pair])
+    rows = tuple(_row(measure, pairs, found, is_closed) for measure in MEASURES)
+    return Compared(rows, found, _mean_s([at.times for pair in pairs for at in pair]), is_closed)
 
 
 def contrast(pairs: Sequence[Pair]) -> float:
@@ -165,24 +202,45 @@ def blocks(measure: Measure, pairs: Sequence[Pair]) -> Iterator[tuple[Amount, Am
             off, on = nothing, nothing
 
 
-def _row(measure: Measure, pairs: Sequence[Pair], contrast: float) -> Row:
+def _row(measure: Measure, pairs: Sequence[Pair], contrast: float, is_closed: bool) -> Row:
     found = list(blocks(measure, pairs))
     if not found:
         return Row(measure.name, measure.unit, None, None, None)
     off, on = (_mean([block[arm] for block in found]) for arm in (0, 1))
     if len(found) < LEAST_BLOCKS or (measure.by_slice and contrast < LEAST_CONTRAST):
         return Row(measure.name, measure.unit, off, on, None)
-    change = ratio([block[1].amount / block[1].per for block in found], [b[0].amount / b[0].per for b in found])
-    by = contrast if measure.by_slice else 1.0
-    ends = (math.expm1(math.log(value) / by) for value in (change.value, change.low, change.high))
-    return Row(measure.name, measure.unit, off, on, Interval(*ends))
+    difference = _difference(found, contrast if measure.by_slice else 1.0)
+    return Row(measure.name, measure.unit, off, on, difference, not (measure.is_of_load and is_closed))
+
+
+def _difference(blocks: Sequence[tuple[Amount, Amount]], contrast: float) -> Interval:
+    """Return on ÷ off, less 1, as it is between requests: slices differ by ``contrast`` of that."""
+    change = ratio([on.amount / on.per for _, on in blocks], [off.amount / off.per for off, _ in blocks], LEVEL)
+    value, width = math.log(change.value), width_of_few(len(blocks), LEVEL)
+    ends = (value + width * (math.log(end) - value) for end in (change.value, change.low, change.high))
+    return Interval(*(math.expm1(end / contrast) for end in ends))
 
 
 def _mean(amounts: Sequence[Amount]) -> float:
     return sum(one.amount for one in amounts) / sum(one.per for one in amounts)
 
 
-def _request_s(pairs: Sequence[Pair]) -> float:
-    times = [at.times for pair in pairs for at in pair]
+def _mean_s(times: Sequence[Times]) -> float:
     requests = sum(one.first_chunks for one in times)
     return sum(one.first_chunks_s + one.later_chunks_s for one in times) / requests if requests else 0.0
+
+
+def _is_closed(slices: Sequence[Slice]) -> bool:
+    """Return whether slices with longer requests had fewer of them: a correlation that chance has in 1 % (Fisher's z).
+
+    Clients that do not wait send as many. Those that wait have a new request only for each answer.
+    """
+    rates = [(at.window.requests / at.window.seconds, _mean_s([at.times])) for at in slices if at.window.seconds > 0]
+    logs = [(math.log(rate), math.log(request_s)) for rate, request_s in rates if rate > 0 and request_s > 0]
+    if len(logs) < LEAST_BLOCKS:
+        return False
+    try:
+        found = correlation(*zip(*logs, strict=True))
+    except StatisticsError:  # all alike
+        return False
+    return found < -math.tanh(_SURE / math.sqrt(len(logs) - 3))

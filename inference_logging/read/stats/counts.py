@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.segments.reading import is_framing
 from inference_logging.read.stats.sketch import Sketch
 from inference_logging.read.times import unix_s
@@ -52,6 +53,11 @@ class Group:
         self.duration, self.first_chunk, self.chunk_gap = Sketch(), Sketch(), Sketch()
         self.per_token, self.tokens_per_s = Sketch(), Sketch()
 
+    @property
+    def failed(self) -> float:
+        """Requests that have failed."""
+        return self.requests - sum(self.outcomes.get(outcome, 0.0) for outcome in NOT_FAILED)
+
     def add(self, record: Mapping[str, Any], weight: float) -> None:
         """Count one request record."""
         get = record.get
@@ -90,16 +96,16 @@ class Group:
 class Interval:
     """The requests that ended in one interval of the time line."""
 
-    __slots__ = ("duration", "failed", "ok")
+    __slots__ = ("duration", "failed", "others")
 
     def __init__(self) -> None:
         """Begin empty."""
-        self.ok = self.failed = 0.0
+        self.others = self.failed = 0.0
         self.duration = Sketch()
 
     def merge(self, other: Interval) -> None:
         """Count all that ``other`` counted."""
-        self.ok += other.ok
+        self.others += other.others
         self.failed += other.failed
         self.duration.merge(other.duration)
 
@@ -112,15 +118,15 @@ class TimeLine:
         self.width_s = 1
         self.intervals: dict[int, Interval] = {}
 
-    def add(self, at_unix_s: float, ok: bool, duration_s: Any, weight: float) -> None:
+    def add(self, at_unix_s: float, failed: bool, duration_s: Any, weight: float) -> None:
         """Count one request that ended at ``at_unix_s``."""
         interval = self.intervals.get(int(at_unix_s) // self.width_s)
         if interval is None:
             interval = self._begin(int(at_unix_s))
-        if ok:
-            interval.ok += weight
-        else:
+        if failed:
             interval.failed += weight
+        else:
+            interval.others += weight
         if isinstance(duration_s, _NUMBERS):
             interval.duration.add(duration_s, weight)
 
@@ -235,7 +241,7 @@ class Counts:
         weight = weight if isinstance(weight, _NUMBERS) and weight > 0 else 1.0
         model = get("gen_ai.response.model") or get("gen_ai.request.model") or get("triton.model_name") or NO_MODEL
         self._group((str(model), str(get("http.route") or NO_ROUTE))).add(record, weight)
-        self.time_line.add(at_unix_s, get("outcome") == "ok", get("duration_s"), weight)
+        self.time_line.add(at_unix_s, get("outcome") not in NOT_FAILED, get("duration_s"), weight)
         count_name(self.sampled_by, str(get("sampled_by", "head")), 1)
         self._extend(stamp)
 

@@ -1,8 +1,8 @@
-"""Estimates with intervals of 95 % by the percentile bootstrap, for values that were measured in turns.
+"""Estimates with intervals by the percentile bootstrap, for values that were measured in turns.
 
 Contenders take turns in blocks, so what changes more slowly than a block cancels in the ratio within each. The tenth of
 the values at either end, where something else got in between, is left out of the mean. The same seed gives the same
-interval for the same values.
+interval for the same values. An interval is one of 95 % unless a level is given.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import NormalDist, fmean, median
 from typing import Final
 
 TRIM: Final = 0.1
@@ -52,22 +52,24 @@ def trimmed_mean(values: Sequence[float]) -> float:
     return fmean(sorted(values)[cut : len(values) - cut])
 
 
-def bootstrap(values: Sequence[float], estimate: Callable[[Sequence[float]], float] = median) -> Interval:
+def bootstrap(
+    values: Sequence[float], estimate: Callable[[Sequence[float]], float] = median, level: float = _LEVEL
+) -> Interval:
     """Return the estimate of ``values`` with its interval; raises ValueError without values."""
     if not values:
         raise ValueError("values=[]: an interval needs at least one value")
     draw = random.Random(_SEED).choices
-    return of_draws(estimate(values), [estimate(draw(values, k=len(values))) for _ in range(RESAMPLES)])
+    return of_draws(estimate(values), [estimate(draw(values, k=len(values))) for _ in range(RESAMPLES)], level)
 
 
-def of_draws(value: float, draws: Sequence[float]) -> Interval:
+def of_draws(value: float, draws: Sequence[float], level: float = _LEVEL) -> Interval:
     """Return an estimate with the interval that its values in resamples have: the percentile bootstrap."""
     ordered = sorted(draws)
-    tail = int((1 - _LEVEL) / 2 * len(ordered))
+    tail = int((1 - level) / 2 * len(ordered))
     return Interval(value, ordered[tail], ordered[-1 - tail])
 
 
-def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Interval:
+def ratio(numerators: Sequence[float], denominators: Sequence[float], level: float = _LEVEL) -> Interval:
     """Return ``numerators`` ÷ ``denominators``, each divided by that of its own block, as a mean of their logarithms.
 
     Raises ValueError if a value is not above 0, or the numbers of values differ.
@@ -75,5 +77,17 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Interva
     if min(*numerators, *denominators) <= 0:
         raise ValueError("a ratio needs values above 0")
     logs = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
-    found = bootstrap(logs, trimmed_mean)
+    found = bootstrap(logs, trimmed_mean, level)
     return Interval(math.exp(found.value), math.exp(found.low), math.exp(found.high))
+
+
+def width_of_few(count: int, level: float) -> float:
+    """Return how much wider than the bootstrap's the interval of the mean of few values must be.
+
+    Resamples of ``count`` values spread less than their source does, and normally where Student's t is due (Hesterberg,
+    The American Statistician 69, 2015, section 4). The quantile of t is Abramowitz and Stegun's 26.7.5.
+    """
+    z, free = NormalDist().inv_cdf((1 + level) / 2), count - 1
+    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    t += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * free**3)
+    return math.sqrt(count / free) * t / z

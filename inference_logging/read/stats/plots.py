@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
+from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.pages.content import SHARES, Plot, is_wide
 from inference_logging.read.stats.counts import Counts, Group
 from inference_logging.read.stats.sketch import Sketch
@@ -40,13 +41,13 @@ def plots(counts: Counts) -> Iterator[Plot]:
 def _over_time(counts: Counts) -> Plot:
     width_s = counts.time_line.width_s
     beginnings, intervals = _intervals(counts)
-    ok = [interval.ok / width_s if interval else 0.0 for interval in intervals]
+    others = [interval.others / width_s if interval else 0.0 for interval in intervals]
     failed = [interval.failed / width_s if interval else 0.0 for interval in intervals]
     words = (
         f"Requests per second, by the time at which they ended, in intervals of {width_s} s: at most "
-        f"{max(map(sum, zip(ok, failed, strict=True))):.3g} per second."
+        f"{max(map(sum, zip(others, failed, strict=True))):.3g} per second."
     )
-    series = [{"name": "ok", "values": ok}, {"name": "not ok", "values": failed}]
+    series = [{"name": "not failed", "values": others}, {"name": "failed", "values": failed}]
     data = {
         "x": beginnings, "width": width_s, "series": series, "unit": "1/s", "style": "bars", "stacked": True,
         "sync": "time",
@@ -109,8 +110,11 @@ def _outcomes(whole: Group) -> Plot:
     ordered = sorted(whole.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1]))[:_MOST_BARS]
     names = [name for name, _ in ordered]
     series = [
-        {"name": title, "values": [count if (name == "ok") is is_ok else None for name, count in ordered]}
-        for title, is_ok in (("ok", True), ("not ok", False))
+        {
+            "name": title,
+            "values": [count if (name in NOT_FAILED) is not has_failed else None for name, count in ordered],
+        }
+        for title, has_failed in (("not failed", False), ("failed", True))
     ]
     texts = [f"{count_text(count)} ({count / whole.requests:.2%})" for _, count in ordered]
     words = "Requests by outcome: " + ", ".join(f"{safe(name)} {count_text(count)}" for name, count in ordered) + "."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.counts import Counts, Group
 from inference_logging.read.stats.sketch import RELATIVE_ERROR, Sketch
@@ -21,6 +22,7 @@ MOST_ROWS: Final = 50
 """Models or routes that a table shows."""
 
 _NOTHING: Final = "–"
+FAILED_NOTE: Final = f"Failed: all but {' and '.join(NOT_FAILED)}; a 4xx is ok, 408 is a timeout."
 
 
 def figures(counts: Counts) -> dict[str, Any]:
@@ -73,11 +75,10 @@ _TIMES_NOTE: Final = (
 def headline(counts: Counts) -> list[tuple[str, str]]:
     """Return the few figures that come first: name and value."""
     whole = counts.total()
-    failed = whole.requests - whole.outcomes.get("ok", 0.0)
     return [
         ("Requests", count_text(whole.requests)),
         ("Requests per second", _NOTHING if rate(counts) is None else f"{rate(counts):.3g}"),
-        ("Not ok", f"{failed / whole.requests:.2%}" if whole.requests else _NOTHING),
+        ("Failed", f"{whole.failed / whole.requests:.2%}" if whole.requests else _NOTHING),
         ("Duration, p50", duration_text(whole.duration.quantile(0.5))),
         ("Duration, p99", duration_text(whole.duration.quantile(0.99))),
         ("Time to first chunk, p50", duration_text(whole.first_chunk.quantile(0.5))),
@@ -124,6 +125,7 @@ def _group_figures(group: Group) -> dict[str, Any]:
         "requests": group.requests,
         "request_records": group.records,
         "outcomes": group.outcomes,
+        "failed": group.failed,
         "status_classes": dict(sorted(group.statuses.items())),
         "duration_s": _quantiles(group.duration),
         "time_to_first_chunk_s": _quantiles(group.first_chunk),
@@ -145,9 +147,9 @@ def _quantiles(sketch: Sketch) -> dict[str, float | None] | None:
 def _outcomes(whole: Group) -> Table:
     ordered = sorted(whole.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1]))
     rows = [(name, count_text(count), f"{count / whole.requests:.2%}") for name, count in ordered]
-    note = ""
+    note = FAILED_NOTE
     if abs(whole.requests - whole.records) > 0.05:
-        note = f"{whole_number(whole.records)} records, each counted as often as its adjusted_count says."
+        note += f" {whole_number(whole.records)} records, each counted as often as its adjusted_count says."
     return Table("Outcomes", ("outcome", "requests", "share"), rows, note)
 
 
@@ -166,7 +168,7 @@ def _times(group: Group, name: str) -> tuple[str, ...]:
 
 
 def _groups(title: str, groups: Mapping[str, Group]) -> Table:
-    heads = ("", "requests", "not ok", "p50", "p99", "first chunk, p50", "first chunk, p99", "per chunk, p50")
+    heads = ("", "requests", "failed", "p50", "p99", "first chunk, p50", "first chunk, p99", "per chunk, p50")
     rows = [(name, *_group_cells(group)) for name, group in list(groups.items())[:MOST_ROWS]]
     return Table(title, heads, rows, _left_out(groups))
 
@@ -176,9 +178,8 @@ def _left_out(groups: Mapping[str, Group]) -> str:
 
 
 def _group_cells(group: Group) -> Iterable[str]:
-    failed = group.requests - group.outcomes.get("ok", 0.0)
     yield count_text(group.requests)
-    yield f"{failed / group.requests:.2%}"
+    yield f"{group.failed / group.requests:.2%}"
     for sketch, share in (
         (group.duration, 0.5),
         (group.duration, 0.99),

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from inference_logging.read.outcomes import FAILED
 from inference_logging.read.segments.columns import FIELDS, HEAD, LOGS, REQUESTS, RESOURCE
 from inference_logging.ship.rows import COLUMNS as OF_QUERY
 from inference_logging.ship.rows import OTHER
@@ -56,7 +57,7 @@ COLUMNS: Final = {**{name: _kind(name, kind) for name, kind in OF_QUERY.items()}
 _WEIGHT: Final = "coalesce(adjusted_count, 1)"
 _SUMS: Final = {
     "requests": _WEIGHT,
-    "failed": f"if(outcome NOT IN ('ok', 'client_disconnect'), {_WEIGHT}, 0)",
+    "failed": f"if({FAILED}, {_WEIGHT}, 0)",
     "aborted": f"if(outcome = 'client_disconnect', {_WEIGHT}, 0)",
     "input_tokens": f"coalesce(`gen_ai.usage.input_tokens` * {_WEIGHT}, 0)",
     "output_tokens": f"coalesce(`gen_ai.usage.output_tokens` * {_WEIGHT}, 0)",
