@@ -41,9 +41,10 @@ def config(configure: Configure, shared: Path) -> Config:
     return configure(queue_directory=shared / "queues", queue_bytes=QUEUE_BYTES, in_flight_slots=64)
 
 
-def fill(place: Path, logger: Logger) -> Path:
-    """Take every block that is free, once the listener has begun and frees none; return the file that has them."""
-    assert logger.flush(deadline_s=60)
+def fill(place: Path, logger: Logger | None = None) -> Path:
+    """Take every block that is free; return the file that has them. The listener of ``logger`` frees none then."""
+    if logger is not None:
+        assert logger.flush(deadline_s=60)
     ballast = place / "ballast"
     with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
