@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -159,15 +160,9 @@ def uvicorn(config: Config, *options: str, app: str = "served_app:app") -> conte
     return serving(config, "uvicorn", app, "--app-dir", str(HERE), "--port", "{port}", "--no-access-log", *options)
 
 
-_PORTS: set[int] = set()
-"""Those given already: a server asks for several before it listens on the first."""
-
-
 def free_port() -> int:
+    """Return a port that nobody has: one of many below those that the system gives, so that hardly another test gets it."""
     while True:
-        with socket.socket() as listening:
-            listening.bind(("127.0.0.1", 0))
-            port: int = listening.getsockname()[1]
-        if port not in _PORTS:
-            _PORTS.add(port)
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port := random.randrange(10_000, 32_000)))
             return port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -13,6 +14,14 @@ from tests.proxies import GET, HELLO, Start, answers, exchange, head_of, raw
 from tests.support import read_records
 
 pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def refusing() -> Iterator[int]:
+    """Give a port that refuses connections, and that no other test gets."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 def test_a_client_that_leaves_is_recorded_and_the_server_notices(proxying: Start) -> None:
@@ -46,23 +55,19 @@ def test_a_server_that_dies_in_the_middle_is_an_error_for_client_and_record(prox
     assert record["error.type"].endswith("ServerLost")
 
 
-def test_a_server_that_is_not_there_is_a_502_with_the_reason_on_record(proxying: Start) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    proxy = proxying(port)
+def test_a_server_that_is_not_there_is_a_502_with_the_reason_on_record(proxying: Start, refusing: int) -> None:
+    proxy = proxying(refusing)
     answer = httpx.get(f"{proxy.url}/v1/models", timeout=60)
     assert (answer.status_code, "no answer" in answer.json()["detail"]) == (502, True)
     record, message = proxy.record(), proxy.record("log")
     assert (record["outcome"], record["http.response.status_code"]) == ("error", 502)
     assert "refused" in message["attributes"]["reason"]
-    assert message["attributes"]["server.address"] == f"127.0.0.1:{port}"
+    assert message["attributes"]["server.address"] == f"127.0.0.1:{refusing}"
     assert message["request_id"] == record["request_id"]
 
 
-def test_a_call_over_grpc_to_a_server_that_is_not_there_is_unavailable(proxying: Start) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    proxy = proxying(port)
+def test_a_call_over_grpc_to_a_server_that_is_not_there_is_unavailable(proxying: Start, refusing: int) -> None:
+    proxy = proxying(refusing)
     with httpx.Client(http1=False, http2=True, timeout=60) as client:
         head = {"content-type": "application/grpc", "te": "trailers"}
         answer = client.post(f"{proxy.url}/package.Service/Method", headers=head, content=bytes(5))
