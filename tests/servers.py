@@ -161,7 +161,7 @@ def uvicorn(config: Config, *options: str, app: str = "served_app:app") -> conte
 
 
 def free_port() -> int:
-    """Return a port that nobody has: one of many below those that the system gives, so that hardly another test gets it."""
+    """Return a port that nobody has: one of many below those of the system, so that hardly another test gets it."""
     while True:
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", port := random.randrange(10_000, 32_000)))
