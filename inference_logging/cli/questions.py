@@ -5,10 +5,12 @@ Each is written once, for two engines: DuckDB, over segments, and ClickHouse, ov
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from inference_logging.read.outcomes import FAILED
+from inference_logging.read.segments.columns import MODEL
 
 
 class Question(NamedTuple):
@@ -34,9 +36,10 @@ class _Dialect(NamedTuple):
 _WEIGHT: Final = "coalesce(adjusted_count, 1)"
 
 
+_MODELS: Final = ", ".join(map(json.dumps, MODEL))
 # Not `*`: the index of segments answers for columns that are named.
-_GROUPED: Final = """timestamp, outcome, adjusted_count, "http.route", "url.path", "tenant.id", "enduser.id",
-      "gen_ai.response.model", "gen_ai.request.model", "triton.model_name",
+_GROUPED: Final = f"""timestamp, outcome, adjusted_count, "http.route", "url.path", "tenant.id", "enduser.id",
+      {_MODELS},
       "k8s.pod.name", "k8s.node.name", "host.name\""""
 
 
@@ -71,7 +74,7 @@ _CLICKHOUSE: Final = _Dialect(
 )
 
 _NEAREST: Final = 'coalesce("tenant.id", "enduser.id", \'(none)\')'
-_MODEL: Final = 'coalesce("gen_ai.response.model", "gen_ai.request.model", "triton.model_name", \'(none)\')'
+_MODEL: Final = f"coalesce({_MODELS}, '(none)')"
 _POD: Final = 'coalesce("k8s.pod.name", "host.name", \'(unknown)\')'
 _ROUTE: Final = 'coalesce("http.route", "url.path", \'(none)\')'
 _ABORTED: Final = "outcome = 'client_disconnect'"

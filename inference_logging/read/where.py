@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from inference_logging.read.segments.columns import MODEL
+
 OPERATORS: Final = (
     "FIELD=VALUE equal, FIELD!=VALUE not equal or absent, FIELD<VALUE, FIELD<=VALUE, FIELD>VALUE, FIELD>=VALUE "
     "(numbers by size, text by order), FIELD~VALUE contains. Of a list, one element is enough. "
@@ -30,7 +32,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("http.response.status_code",),
     "route": ("http.route",),
     "method": ("http.request.method",),
-    "model": ("gen_ai.response.model", "gen_ai.request.model", "triton.model_name"),
+    "model": MODEL,
 }
 """Short names, and the fields that each means: the first that a record has."""
 

@@ -29,6 +29,8 @@ def _of(*sources: str) -> dict[str, str]:
     return {field.name: field.kind for field in FIELDS.values() if field.kind and field.source in sources}
 
 
+MODEL: Final = ("gen_ai.response.model", "gen_ai.request.model", "triton.model_name")
+"""The fields that name the model of a request: the first that it has counts."""
 HEAD: Final = _of("head")
 """The columns at the beginning of every record: name and DuckDB's type."""
 _ATTRIBUTES: Final = {"attributes": FIELDS["attributes"].kind}

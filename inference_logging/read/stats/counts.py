@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from inference_logging.read.outcomes import NOT_FAILED
+from inference_logging.read.segments.columns import MODEL
 from inference_logging.read.segments.reading import is_framing
 from inference_logging.read.stats.sketch import Sketch
 from inference_logging.read.times import unix_s
@@ -239,7 +240,7 @@ class Counts:
         at_unix_s = unix_s(stamp)
         weight = get("adjusted_count", 1.0)
         weight = weight if isinstance(weight, _NUMBERS) and weight > 0 else 1.0
-        model = get("gen_ai.response.model") or get("gen_ai.request.model") or get("triton.model_name") or NO_MODEL
+        model = next(filter(None, map(get, MODEL)), NO_MODEL)
         self._group((str(model), str(get("http.route") or NO_ROUTE))).add(record, weight)
         self.time_line.add(at_unix_s, get("outcome") not in NOT_FAILED, get("duration_s"), weight)
         count_name(self.sampled_by, str(get("sampled_by", "head")), 1)

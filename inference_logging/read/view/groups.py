@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from inference_logging.read.segments.columns import MODEL
 from inference_logging.read.stats.histograms import Spans
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
@@ -16,9 +17,7 @@ from inference_logging.read.where import Condition
 
 Group = dict[str, Any]
 
-FIELDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "model": ("gen_ai.request.model", "gen_ai.response.model", "triton.model_name"),
-}
+FIELDS_OF: Final[Mapping[str, tuple[str, ...]]] = {"model": MODEL}
 """Names that stand for several fields: the first that a request has counts."""
 MOST_GROUPS: Final = 100
 _SUMS: Final = ("count", "weighted", "errors", "output_tokens", "input_tokens")
@@ -106,10 +105,13 @@ def _rest(index: Index, whole: Group, groups: Sequence[Group], left: Query | Non
 
 
 def _add(found: dict[str, Group], group: Group, condition: str) -> None:
-    """Add a group to those found; one of the same value becomes part of it."""
+    """Add a group to those found; of two with the same value the condition of the larger one stays."""
     name = text_of(group["value"])
-    found[name] = merged(found[name], group) if name in found else group
-    found[name]["condition"] = condition
+    group = {**group, "condition": condition}
+    if name in found:
+        larger = max(found[name], group, key=number_of)
+        group = {**merged(found[name], group), "condition": larger["condition"]}
+    found[name] = group
 
 
 def merged(one: Group, other: Group) -> Group:

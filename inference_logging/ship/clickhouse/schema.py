@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from inference_logging.read.outcomes import FAILED
-from inference_logging.read.segments.columns import FIELDS, HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import FIELDS, HEAD, LOGS, MODEL, REQUESTS, RESOURCE
 from inference_logging.ship.rows import COLUMNS as OF_QUERY
 from inference_logging.ship.rows import OTHER
 
@@ -69,7 +69,7 @@ _STATES: Final = {"duration": "duration_s", "first_chunk": "`gen_ai.response.tim
 _BY: Final = {
     "`service.name`": "`service.name`",
     "route": "coalesce(`http.route`, `url.path`, '')",
-    "model": "coalesce(`gen_ai.response.model`, `gen_ai.request.model`, `triton.model_name`, '')",
+    "model": f"coalesce({', '.join(f'`{name}`' for name in MODEL)}, '')",
 }
 
 

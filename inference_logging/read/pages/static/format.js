@@ -6,7 +6,7 @@ const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 const BYTES = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
 const COUNTS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
-// As cli/terminal.py has them: controls, what turns a line around, what is invisible, halves of surrogate pairs.
+// The core has the same rule (lines::terminal::safe); a page cannot ask it, and a test compares the two.
 const UNSAFE = new RegExp("[\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb"
   + "\\ud800-\\udfff\\u{e0000}-\\u{e007f}]", "gu");
 

@@ -19,7 +19,7 @@ export const COLUMNS = [
   { id: "outcome", label: "Outcome", fields: ["outcome"], width: 126 },
   { id: "method", label: "Method", fields: ["http.request.method"], width: 62 },
   { id: "route", label: "Route", fields: ["http.route", "url.path", "rpc.method", "triton.model_name"], width: 140, grow: 2 },
-  { id: "model", label: "Model", fields: ["gen_ai.request.model", "gen_ai.response.model", "triton.model_name"], width: 104, grow: 1 },
+  { id: "model", label: "Model", fields: ["gen_ai.response.model", "gen_ai.request.model", "triton.model_name"], width: 104, grow: 1 },
   { id: "duration", label: "Duration", fields: ["duration_s"], unit: "s", width: 140, grow: 2, sort: true },
   { id: "first", label: "First chunk", fields: [FIRST], unit: "s", width: 88, sort: true },
   { id: "input", label: "Tokens in", fields: ["gen_ai.usage.input_tokens"], unit: "1", width: 76, sort: true },
@@ -55,7 +55,7 @@ export function found(column, row) {
   return column.id === "method" && row.event_name === WEBSOCKET ? ["event_name", WEBSOCKET] : [column.fields[0], undefined];
 }
 
-/** Return the model of a request: the one that it named, else the one that answered. */
+/** Return the model of a request: the one that answered, else the one that it named. */
 export function modelOf(row) {
   return found(BY_ID.get("model"), row)[1];
 }
