@@ -145,19 +145,19 @@ def test_a_name_that_no_record_has_is_refused(arguments: list[str], sentence: st
     [
         (["--where", "error.type=ValueError"], "no record has error.type=ValueError"),
         (["--event", "sink.failed"], "no event is sink.failed"),
-        (["--where", "attributes.n=7", "--where", "outcome=ok"], "no record has attributes.n=7"),
+        (["--where", "attributes.n=7", "--where", "outcome=ok"], "no record has attributes.n=7 (there are 1)"),
         (["--where", "model=m"], "no record has model=m"),
         (["--where", "attributes.n=1", "--where", "outcome=ok"], "some records pass each filter, none passes all"),
-        (["--where", "outcome==ok"], "no record has outcome==ok: write one =, outcome=ok"),
+        (["--where", "outcome==ok"], "no record has outcome==ok: write one =, outcome=ok (there are ok)"),
         (
             ["--where", "duration_s>100ms"],
             "no record has duration_s>100ms: duration_s is a number, and '100ms' is none; in seconds, duration_s>0.1",
         ),
         (["--where", "chunk_gap_mean_us>2 ms"], f"{NOT_A_NUMBER}; in microseconds, chunk_gap_mean_us>2000"),
-        (["--where", "status=5xx"], "no record has status=5xx: status is a number, and '5xx' is none"),
-        (["--trace", "4BF9"], "no trace_id begins with 4bf9"),
+        (["--where", "status=5xx"], "no record has status=5xx: status is a number, and '5xx' is none (there are 200)"),
+        (["--trace", "4BF9"], "no trace_id begins with 4bf9; it may be sampled out, or in another directory"),
         (["--since", "2026-11-22"], "the newest is older than 2026-11-22T00:00:00.000000000Z"),
-        (["--where", "outcome=\x1b[2J"], "no record has outcome=\\u001b[2J"),
+        (["--where", "outcome=\x1b[2J"], "no record has outcome=\\u001b[2J (there are ok)"),
     ],
 )
 def test_an_empty_answer_says_in_one_line_why(arguments: list[str], why: str, directory: Path) -> None:
@@ -170,7 +170,7 @@ def test_following_says_why_there_is_nothing_so_far(directory: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stderr is not None
         assert "waits for new records" in tail.stderr.readline()
-        assert tail.stderr.readline() == "inference-logging tail: so far nothing: no record has outcome=error\n"
+        assert "tail: so far nothing: no record has outcome=error (there are ok)\n" in tail.stderr.readline()
         tail.kill()
 
 

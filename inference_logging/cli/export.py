@@ -156,7 +156,7 @@ def _why_nothing(form: str, counted: Requests, filters: Filters, *, is_bounded: 
         reason = max(counted.left_out, key=lambda name: counted.left_out[name])
         return f"{form} cannot hold them ({reason}): {ADVICE[reason]}"
     if is_bounded and filters.keep is not None:
-        return f"{filters.why_nothing()} and arrived in that time"
+        return f"in that time {filters.why_nothing()}"
     if is_bounded:
         return "no request arrived in that time"
     return filters.why_nothing() if counted.filtered_out else "no request is on record"

@@ -13,9 +13,9 @@ import click
 
 from inference_logging.read.segments import Record
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS
-from inference_logging.read.terminal import safe
+from inference_logging.read.terminal import safe, word
 from inference_logging.read.times import timestamp
-from inference_logging.read.where import ALIASES, OPERATORS, Condition
+from inference_logging.read.where import ALIASES, OPERATORS, Condition, is_absent, look_up
 
 Keep = Callable[[Record], bool] | None
 
@@ -25,6 +25,9 @@ TRACE = click.option("--trace", metavar="ID", help="Only records of this trace; 
 
 _NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
 _SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_MOST_VALUES: Final = 6
+"""Where a field has more values, none is named."""
+_LONGEST_VALUE: Final = 40
 _TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})")
 
 
@@ -41,6 +44,8 @@ class _Filter(NamedTuple):
 
     holds: Callable[[Record], bool]
     sentence: str
+    field: str | None = None
+    """The field whose values are named instead."""
 
 
 class Filters:
@@ -54,13 +59,13 @@ class Filters:
         since: float | None = None,
     ) -> None:
         """Take what the options give."""
-        self._all = [_Filter(one.holds, _unmet(one)) for one in conditions]
+        self._all = [_Filter(one.holds, _unmet(one), one.field if one.operator == "=" else None) for one in conditions]
         if events:
             names = " or ".join(map(safe, events))
             self._all.append(_Filter(lambda record: record.get("event_name") in events, f"no event is {names}"))
         if trace is not None:
             digits = trace.strip().lower()
-            sentence = f"no trace_id begins with {safe(digits)}"
+            sentence = f"no trace_id begins with {safe(digits)}; it may be sampled out, or in another directory"
             self._all.append(_Filter(lambda record: str(record.get("trace_id", "")).startswith(digits), sentence))
         if since is not None:
             first = timestamp(since)
@@ -68,6 +73,7 @@ class Filters:
                 _Filter(lambda record: str(record.get("timestamp")) >= first, f"the newest is older than {first}")
             )
         self._unmet = list(self._all)
+        self._values: dict[str, set[str]] = {one.field: set() for one in self._all if one.field is not None}
 
     @property
     def keep(self) -> Keep:
@@ -78,12 +84,25 @@ class Filters:
         """Return in words why no record has passed."""
         if not self._all:
             return "no record is there yet"
-        return "; ".join(one.sentence for one in self._unmet) or "some records pass each filter, none passes all"
+        return "; ".join(map(self._why, self._unmet)) or "some records pass each filter, none passes all"
+
+    def _why(self, unmet: _Filter) -> str:
+        values = self._values.get(unmet.field or "", set())
+        there_are = f" (there are {', '.join(sorted(values))})" if 0 < len(values) <= _MOST_VALUES else ""
+        return unmet.sentence + there_are
 
     def _holds(self, record: Record) -> bool:
         if self._unmet:
             self._unmet = [one for one in self._unmet if not one.holds(record)]
+            for one in self._unmet:
+                self._note_value(one.field, record)
         return all(one.holds(record) for one in self._all)
+
+    def _note_value(self, field: str | None, record: Record) -> None:
+        if field is not None and len(self._values[field]) <= _MOST_VALUES:
+            value = look_up(record, field)
+            if not is_absent(value):
+                self._values[field].add(word(value)[:_LONGEST_VALUE])
 
 
 def _unmet(condition: Condition) -> str:
