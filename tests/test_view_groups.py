@@ -158,3 +158,10 @@ def test_a_heat_map_of_nothing_but_0_is_empty(tmp_path: Path) -> None:
         heat = aggregate(client, heatmap="duration_s")["heatmap"]
         assert (heat["zero"], sum(map(sum, heat["cells"]))) == (1, 0)
         assert len(heat["edges"]) == len(heat["cells"][0]) + 1
+
+
+def test_a_client_that_left_is_no_failure(tmp_path: Path) -> None:
+    outcomes = ("ok", "client_disconnect", "timeout", "aborted")
+    write_segment(tmp_path, [a_request(number, outcome=outcome) for number, outcome in enumerate(outcomes)])
+    with serving([tmp_path]) as client:
+        assert sum(aggregate(client)["errors"]) == 2

@@ -26,7 +26,8 @@ from tests.chart.expressions import (
     tokens,
 )
 
-FAILED: Final = 'error_type!~"|client_disconnect"'
+FAILED: Final = 'error_type!~"|client_disconnect|4(0[0-79]|[1-9][0-9])"'
+"""As `stats` and `view` count: a 4xx has not failed, but 408, and a client that left has not."""
 ANY_ERROR: Final = 'error_type!=""'
 EXAMPLES: Final = "The dots are single requests with their trace."
 
@@ -42,7 +43,7 @@ SERVICE = [
     ),
     Panel(
         "Failed requests",
-        "Share of inference requests that failed: an exception, a status of 400 or above, a timeout, a process "
+        "Share of inference requests that failed: an exception, a status of 500 or above, a timeout, a process "
         "that died. Clients that went away are not among them.",
         "percentunit",
         (Query(f"({requests('', FAILED)} or vector(0)) / {requests()}", "failed"),),

@@ -23,6 +23,7 @@ const MOST_FIELDS: usize = 12;
 const HEATMAP_SPAN: f64 = 1e-6;
 
 const OUTCOME: &str = "outcome";
+const NOT_FAILED: [&str; 2] = ["ok", "client_disconnect"];
 const WEIGHT: &str = "adjusted_count";
 const OUTPUT: &str = "gen_ai.usage.output_tokens";
 const INPUT: &str = "gen_ai.usage.input_tokens";
@@ -195,8 +196,9 @@ fn weight(value: f64) -> f64 {
     if value.is_finite() && value > 0.0 { value } else { 1.0 }
 }
 
+/// A client that left is no failure of the server, as `read/outcomes.py` has it.
 fn is_error(outcome: Option<&Json>) -> bool {
-    outcome.is_some_and(|outcome| *outcome != Json::Text("ok".into()))
+    outcome.is_some_and(|outcome| NOT_FAILED.iter().all(|name| *outcome != Json::Text((*name).into())))
 }
 
 /// The numbers of an indexed field.

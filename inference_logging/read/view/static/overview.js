@@ -16,6 +16,8 @@ import { seconds, stampOf, fromSeconds } from "./times.js";
 import { withCondition } from "./where.js";
 
 const EVERY_MS = 15_000;
+/** What failed, as `stats` and `query` count it. */
+const FAILED = ["outcome!=ok", "outcome!=client_disconnect"];
 /** Buckets of time: no more than there are requests, so that a few of them are no row of spikes. */
 const BUCKETS = { least: 12, most: 120 };
 
@@ -61,7 +63,7 @@ function Content({ answer, query, params, meta, everyMs }) {
     <${Groups} query=${query} params=${params} everyMs=${everyMs} />
     <div class="two">
       <${ShortList} title="Slowest" everyMs=${everyMs} query=${{ ...query, order: "-duration_s" }} href=${linkTo({ order: "-duration_s", kind: "request" }, "requests", "")} />
-      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, "outcome!=ok"] }} href=${linkTo({ where: [...(params.where ?? []), "outcome!=ok"], kind: "request" }, "requests", "")} failed=${sum(data.errors)} />
+      <${ShortList} title="Failed" everyMs=${everyMs} query=${{ ...query, where: [...query.where, ...FAILED] }} href=${linkTo({ where: [...(params.where ?? []), ...FAILED], kind: "request" }, "requests", "")} failed=${sum(data.errors)} />
     </div>
   </div>`;
 }
