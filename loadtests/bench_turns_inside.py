@@ -69,7 +69,7 @@ def _measure(case: Case, name: str, path: str, limit_s: float) -> Row:
 
 
 async def _take_turns(case: Case, arms: tuple[App, ...], path: str, logger: Logger, limit_s: float) -> Row:
-    slices, logged = Slices(), 0
+    slices, logged = Slices(len(arms)), 0
     gc.collect()
     gc.freeze()
     start, look_s = time.monotonic(), min(1.0, limit_s)

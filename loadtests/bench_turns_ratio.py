@@ -54,6 +54,25 @@ def across(found: Sequence[Interval]) -> Interval:
     return Interval(fmean(values), fmean(values) - half, fmean(values) + half)
 
 
+def resampled(values: Any) -> Any:
+    """Return the trimmed means of the columns in resamples of the rows: a row for each resample."""
+    drawn = np.random.default_rng(_SEED)
+    count = len(values)
+    return np.array([_trimmed_mean(values[drawn.integers(count, size=count)].T) for _ in range(RESAMPLES)])
+
+
+def of_processes(found: Sequence[Any]) -> Any:
+    """Return means over processes, which are drawn with replacement as the rows of ``resampled`` in each are."""
+    drawn, processes = np.random.default_rng(_SEED), np.stack(found)
+    chosen = drawn.integers(len(found), size=(RESAMPLES, len(found)))
+    return processes[chosen, drawn.integers(RESAMPLES, size=chosen.shape)].mean(axis=1)
+
+
+def trimmed_means(values: Any) -> Any:
+    """Return the trimmed mean of each column."""
+    return _trimmed_mean(values.T)
+
+
 def doubt(control: Interval, distance: float) -> str | None:
     """Return why a ratio that is ``distance`` from 1 cannot be claimed beside this control, or None if it can."""
     if not control.holds(1.0):

@@ -2,7 +2,7 @@
 
 Its parent asks it over HTTP, on paths that no arm sees: ``/turns/restart?N`` begins a measurement with slices of N
 requests, ``/turns/pause`` ends one of wrk's runs and answers with what all of them have given since the restart. With
-SIGTERM the server ends once it has compared the requests of the logged arm with the records.
+SIGTERM the server ends once it has compared the requests of each arm of ours with its records.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, MutableMapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bench_loggers import DRAIN_S, our_config
-from bench_turns_slices import LOGGED, Clock, Receive, Send, Slices, Switch
-from inference_logging import InferenceLoggingMiddleware, Logger
+from bench_loggers import DRAIN_S
+from bench_turns_arms import NAMES, Arms
+from bench_turns_slices import Clock, Receive, Send, Slices, Switch
 from server import stream64, trivial
 
 CONTROL_PATH: Final = "/turns/"
@@ -75,27 +77,63 @@ async def complete(ask: Ask) -> JSONResponse:
     return JSONResponse({**ANSWER, "model": ask.model})
 
 
+async def work() -> PlainTextResponse:
+    """Answer after about a millisecond of work in Python."""
+    _burn(LOOPS)
+    return PlainTextResponse("ok")
+
+
+def _burn(loops: int) -> None:
+    for _ in range(loops):
+        pass
+
+
+def _loops() -> int:
+    """Return how many passes take a millisecond, by the quickest of some tries."""
+
+    def took_ns() -> int:
+        started = time.thread_time_ns()
+        _burn(100_000)
+        return time.thread_time_ns() - started
+
+    return round(100_000 * 1e6 / min(took_ns() for _ in range(20)))
+
+
+LOOPS: Final = _loops()
+
+
 def application() -> FastAPI:
-    """Return the application that all arms share."""
+    """Return the application; each arm has one."""
     app = FastAPI()
     app.add_api_route("/trivial", trivial)
     app.add_api_route("/stream64", stream64)
     app.add_api_route("/v1/chat/completions", complete, methods=["POST"])
+    app.add_api_route("/work", work)
     return app
+
+
+class Quiet(HttpToolsProtocol):
+    """uvicorn's protocol with its access log set up, and off unless an arm switches it on."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.access_log = False
 
 
 class Front:
     """The ASGI application of the process: the parent's questions, the lifespan, and the switch for all else."""
 
-    def __init__(self, app: FastAPI, logger: Logger, clock: Clock) -> None:
-        self.logged = InferenceLoggingMiddleware(app, logger.config)
-        self.switch = Switch((app, self.logged, app), Slices(clock))
-        self.logger = logger
+    def __init__(self, names: Sequence[str], arms: Arms, clock: Clock) -> None:
+        apps = [arms.make(name) for name in names]
+        self.switch = Switch(apps, Slices(len(apps), clock))
+        self._first = apps[0]
+        self._names = names
+        self._loggers = arms.loggers
 
     def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> Awaitable[Any]:
         """Serve one scope."""
         if scope["type"] != "http":
-            return self.logged(scope, receive, send)
+            return self._first(scope, receive, send)
         if scope["path"].startswith(CONTROL_PATH):
             return JSONResponse(self._answer(scope))(scope, receive, send)
         return self.switch(scope, receive, send)
@@ -107,31 +145,27 @@ class Front:
             gc.freeze()
         else:
             self.switch.pause()
-        self.logger.flush(DRAIN_S)
-        books = self.logger.stats()
-        return {
-            "blocks": self.switch.slices.blocks,
-            "walls": self.switch.slices.walls,
-            "written": books["written"],
-            "listener_s": books["listener"]["listener_cpu_s"],
-        }
+        for logger in self._loggers.values():
+            logger.flush(DRAIN_S)
+        return {"blocks": self.switch.slices.blocks, "walls": self.switch.slices.walls}
 
     def check_books(self) -> None:
-        """Raise unless each request to the logged arm has its record."""
-        self.logger.flush(DRAIN_S)
-        books, served = self.logger.stats(), self.switch.served[LOGGED]
-        if not books["accepted"] == books["written"] == served:
-            raise RuntimeError(f"{served} requests were served by the logged arm, but the books say {books}")
+        """Raise unless each request to an arm of ours has its record."""
+        for name, logger in self._loggers.items():
+            logger.flush(DRAIN_S)
+            books, served = logger.stats(), self.switch.served[self._names.index(name)]
+            if not books["accepted"] == books["written"] == served:
+                raise RuntimeError(f"{served} requests were served by the arm {name}, but the books say {books}")
 
 
-def serve(fd: int, core: int, directory: Path, clock: str) -> None:
+def serve(fd: int, core: int, directory: Path, clock: str, names: Sequence[str]) -> None:
     """Serve on an inherited socket until SIGTERM."""
     os.environ["INFERENCE_LOGGING_SERVER_RECORD"] = "off"  # requests and their records are counted
     os.sched_setaffinity(0, {core})
-    with our_config(directory) as config, Logger(config) as logger:
-        front = Front(application(), logger, CLOCKS[clock])
-        options: dict[str, Any] = {"http": "httptools", "loop": "uvloop", "lifespan": "on", "interface": "asgi3"}
-        server = uvicorn.Server(uvicorn.Config(front, access_log=False, log_level="warning", **options))
+    with ExitStack() as stack:
+        front = Front(names, Arms(application, directory, stack), CLOCKS[clock])
+        options: dict[str, Any] = {"http": Quiet, "loop": "uvloop", "lifespan": "on", "interface": "asgi3"}
+        server = uvicorn.Server(uvicorn.Config(front, **options))
         # uvicorn raises a signal again once it has shut down; its default action would end us before the books are
         # compared.
         signal.signal(signal.SIGTERM, lambda *_: None)
@@ -145,5 +179,6 @@ if __name__ == "__main__":
     parser.add_argument("--core", type=int, required=True, help="the one core to run on")
     parser.add_argument("--directory", type=Path, required=True, help="where the log goes")
     parser.add_argument("--clock", choices=CLOCKS, default="thread", help="whose CPU time a slice is")
+    parser.add_argument("arms", nargs="+", choices=NAMES, metavar="ARM", help=f"one of {', '.join(NAMES)}")
     given = parser.parse_args()
-    serve(given.fd, given.core, given.directory, given.clock)
+    serve(given.fd, given.core, given.directory, given.clock, given.arms)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[Any]]
 
-ARMS: Final = ("unlogged", "logged", "control")
-UNLOGGED, LOGGED, CONTROL = range(len(ARMS))
+UNLOGGED, LOGGED, CONTROL = range(3)
+"""The arms where only the cost of our own middleware is asked for."""
 Block = tuple[int, ...]
 """Nanoseconds of each arm's slice."""
 Clock = Callable[[], int]
@@ -27,7 +27,8 @@ Clock = Callable[[], int]
 class Slices:
     """The turns of the arms, and the blocks that are whole: by ``clock``, and beside it by a clock on the wall."""
 
-    def __init__(self, clock: Clock = time.thread_time_ns, seed: int = 0) -> None:
+    def __init__(self, arms: int, clock: Clock = time.thread_time_ns, seed: int = 0) -> None:
+        self._arms = arms
         self.blocks: list[Block] = []
         self.walls: list[Block] = []
         self._clock = clock
@@ -37,8 +38,8 @@ class Slices:
     def pause(self) -> None:
         """Leave out the block that has begun, and the one after it."""
         self._order: list[int] = []
-        self._taken = [0] * len(ARMS)
-        self._passed = [0] * len(ARMS)
+        self._taken = [0] * self._arms
+        self._passed = [0] * self._arms
         self._arm: int | None = None
         self._is_warm = False
         self._since = self._since_wall = 0
@@ -46,7 +47,7 @@ class Slices:
     def begin(self) -> int:
         """Begin a slice, and return the arm whose turn it is."""
         if not self._order:
-            self._order = self._random.sample(range(len(ARMS)), len(ARMS))
+            self._order = self._random.sample(range(self._arms), self._arms)
         self._arm = self._order.pop()
         self._since_wall = time.perf_counter_ns()
         self._since = self._clock()
@@ -71,10 +72,10 @@ class Switch:
 
     def __init__(self, arms: Sequence[App], slices: Slices) -> None:
         self.slices = slices
-        self.served = [0] * len(ARMS)
+        self.served = [0] * len(arms)
         self._arms = arms
-        self._arm = UNLOGGED
-        self._app = arms[UNLOGGED]
+        self._arm = 0
+        self._app = arms[0]
         self._requests = 1
         self._left = 0
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench_turns import Server, running
+from bench_turns_arms import WITH_AND_WITHOUT
 from bench_turns_ratio import ratio, trimmed_interval
 from bench_turns_report import LEAST_BLOCKS, Case
 from bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
@@ -78,7 +79,7 @@ def costs(seconds: float, begins: Callable[[str], None]) -> Iterator[Cost]:
         return
     for route, case in CASES.items():
         begins(case.name)
-        with running("process") as server:
+        with running(WITH_AND_WITHOUT, "process") as server:
             cost = _measure(server, wrk, route, case, seconds)
             server.stop()  # raises unless each request with logging has its record
         yield cost

@@ -83,28 +83,13 @@ ROWS: Final = (
     ),
     Row(
         "by turns in one process, bare ASGI: a request, and one chunk of a stream",
-        "{turns > in process, bare ASGI > added_us}, {turns > in process, bare ASGI, one chunk > added_us}",
-        "the control: {turns > in process, bare ASGI > control}",
+        "{inside > in process, bare ASGI > added_us}, {inside > in process, bare ASGI, one chunk > added_us}",
+        "the control: {inside > in process, bare ASGI > control}",
     ),
     Row(
         "the same, FastAPI",
-        "{turns > in process, FastAPI > added_us}, {turns > in process, FastAPI, one chunk > added_us}",
-        "the control: {turns > in process, FastAPI > control}",
-    ),
-    Row(
-        "by turns in one process, CPU of the loop thread, unlogged ÷ logged: uvicorn, GET",
-        "{turns > uvicorn, GET > unlogged_to_logged}",
-        "the control: {turns > uvicorn, GET > control}",
-    ),
-    Row(
-        "the same, POST of JSON",
-        "{turns > uvicorn, POST > unlogged_to_logged}",
-        "the control: {turns > uvicorn, POST > control}",
-    ),
-    Row(
-        "the same, stream of 64 chunks",
-        "{turns > uvicorn, stream > unlogged_to_logged}",
-        "the control: {turns > uvicorn, stream > control}",
+        "{inside > in process, FastAPI > added_us}, {inside > in process, FastAPI, one chunk > added_us}",
+        "the control: {inside > in process, FastAPI > control}",
     ),
     Row(
         "audit lane, commits/s that 256 tasks await",
@@ -136,48 +121,6 @@ ROWS: Final = (
         "{triton > Triton: one call > stdlib_queue}; pb_utils.Logger: {triton > Triton: one call > triton_logger}",
     ),
 )
-
-
-COST: Final = (
-    Row(
-        "uvicorn, a GET of a few bytes: CPU added",
-        "{turns > uvicorn, GET > added_us}",
-        "throughput kept: {bench > uvicorn > /trivial: uvicorn-access ÷ none, req/s > %} with uvicorn's access log, "
-        "{bench > uvicorn > /trivial: ours ÷ none, req/s > %} with us, "
-        "{bench > uvicorn > /trivial: control > %} in a run without logging",
-    ),
-    Row(
-        "uvicorn, a POST of JSON: CPU added",
-        "{turns > uvicorn, POST > added_us}",
-        "CPU of the loop, unlogged ÷ logged: {turns > uvicorn, POST > unlogged_to_logged}",
-    ),
-    Row(
-        "uvicorn, a stream of 64 chunks: CPU added",
-        "{turns > uvicorn, stream > added_us}",
-        "CPU of the loop, unlogged ÷ logged: {turns > uvicorn, stream > unlogged_to_logged}",
-    ),
-    Row(
-        "FastAPI, in process: added to a request",
-        "{turns > in process, FastAPI > added_us}",
-        "a `BaseHTTPMiddleware` that does nothing: {bench > middleware > FastAPI, BaseHTTPMiddleware: per request}",
-    ),
-    Row(
-        "a call that makes a record, median",
-        "{bench > emit > ours, batch-timed}",
-        "`QueueHandler` with orjson: {bench > emit > QueueHandler ÷ ours, batch-timed} that",
-    ),
-    Row(
-        "CPU under the GIL for a record",
-        "{bench > cpu > ours, under the GIL}",
-        "`QueueHandler`: {bench > cpu > QueueHandler ÷ ours} that",
-    ),
-    Row(
-        "records/s until all are in the file",
-        "{bench > throughput > ours}",
-        "÷ `QueueHandler`'s: {bench > throughput > ours ÷ QueueHandler}",
-    ),
-)
-"""The few of the README."""
 
 
 class Table(NamedTuple):

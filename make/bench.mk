@@ -9,7 +9,7 @@ bench: build ## Measure emit, listener, middleware and server, as ratios in one 
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.
-bench-turns: build ## Measure what the middleware costs by turns in one process, to ±0.3 % (about ten minutes)
+bench-turns: build ## Measure what the middleware and other packages add by turns in one process (about ten minutes)
 	@$(call require,wrk,wrk,the load on a real server)
 	@version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	python=/usr/bin/python$$version; packages=$(abspath $(VENV))/lib/python$$version/site-packages; \
