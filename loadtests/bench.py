@@ -1,11 +1,10 @@
-"""Measure what logging costs, as ratios in one interleaved run, with the goal beside each figure: ``make bench``.
+"""What the parts beside the request path take, with the goal beside each figure: ``make bench``.
 
     python loadtests/bench.py [SECTION ...] [--quick | --keep] [--json PATH]
 
-Each section's module says how it measures and why. Everything runs on this machine, over loopback where there is a
-server; an idle machine with two cores is enough. The load average is printed because it must be read with the figures:
-what others run at the same time takes the listener's core first. The exit status says whether the measurement went
-through, not whether the goals were reached.
+The listener, its process, `verify` and the audit lane; each section's module says how it measures and why. The load
+average is printed because it must be read with the figures: what others run at the same time takes the listener's core
+first. The exit status says whether the measurement went through, not whether the goals were reached.
 """
 
 from __future__ import annotations
@@ -16,43 +15,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench_audit import audit
-from bench_capture import capture
-from bench_emit import emit, tail
-from bench_features import features
-from bench_flight import flight
-from bench_identity import identity
 from bench_listener import listener
-from bench_middleware import middleware
 from bench_report import Report, machine
 from bench_sidecar import sidecar
-from bench_start import start
-from bench_stdlib import stdlib
-from bench_throughput import cpu, throughput
-from bench_uvicorn import uvicorn
 from bench_verify import verify
 from results import keep
 
 SECTIONS: dict[str, Callable[[bool], Report]] = {
-    "emit": emit,
-    "start": start,
-    "stdlib": stdlib,
-    "tail": tail,
-    "throughput": throughput,
-    "cpu": cpu,
     "listener": listener,
     "sidecar": sidecar,
     "verify": verify,
     "audit": audit,
-    "middleware": middleware,
-    "features": features,
-    "identity": identity,
-    "flight": flight,
-    "capture": capture,
-    "uvicorn": uvicorn,
 }
-
-OWN_PARTS = ("identity",)
-"""Sections that are kept as parts of their own, so that one can be measured anew without the others."""
 
 
 def main() -> None:
@@ -64,8 +38,7 @@ def main() -> None:
         "median (lowest … highest round)" + ("; QUICK: tiny sizes, the figures mean nothing" if options.quick else "")
     )
     reports: dict[str, Report] = {}
-    of_all = [name for name in SECTIONS if name not in OWN_PARTS]
-    for name in of_all if "all" in options.sections else dict.fromkeys(options.sections):
+    for name in SECTIONS if "all" in options.sections else dict.fromkeys(options.sections):
         reports[name] = SECTIONS[name](options.quick)
         reports[name].print()
     print(f"\n{_summary(list(reports.values()))}; load average now {machine()['load average']}")

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench_turns_report import place
-from bench_uvicorn import HOST, find_wrk
 from inference_logging.read.stats.interval import Interval
 from measure import HERE
+from wrk import HOST, find_wrk
 
 BURN_US: Final = 2000.0
 COSTS: Final = (0.0, 0.05)

@@ -1,16 +1,11 @@
-"""The two loggers that the benchmark compares, with the same 10-field record: ours, and the standard library's.
+"""Our logger as the benchmarks open it, with a 10-field record; and what else they share: directories, ports, cores.
 
-Ours runs with its defaults (queue of 16 MiB, listener woken every 100 records) unless a section says otherwise. The
-standard library's is the documented recipe, made as quick as it goes without leaving it: ``QueueHandler`` on an
-unbounded ``queue.Queue``, ``QueueListener`` to a ``FileHandler``, lines encoded by orjson, and the fields handed over
-as one ready dictionary instead of ten attributes.
+It runs with its defaults (queue of 16 MiB, listener woken every 100 records) unless a section says otherwise.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import queue
 import shutil
 import socket
 import tempfile
@@ -18,11 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
 from typing import Any, Final
-
-import orjson
 
 from inference_logging import Config, Logger
 
@@ -86,100 +78,12 @@ class Ours:
         if not self.logger.flush(DRAIN_S):
             raise RuntimeError(f"the listener did not write everything within {DRAIN_S} s: {self.logger.stats()}")
 
-    def listener_cpu_s(self) -> float:
-        """Return the CPU time that the listener thread has used so far."""
-        return float(self.logger.stats()["listener"]["listener_cpu_s"])
-
-    def check_books(self, called: int, refused: int = 0) -> int:
-        """Return how many records arrived in the file; raise unless accepted is called − refused, and all arrived."""
-        self.settle()
-        arrived, books = count_records(self.directory), self.logger.stats()
-        if not books["accepted"] == arrived == called - refused:
-            raise RuntimeError(f"called {called}, refused {refused}, arrived {arrived}, but the books say {books}")
-        return arrived
-
 
 @contextmanager
 def ours(directory: Path, **settings: Any) -> Iterator[Ours]:
     """Open our logger with segments in ``directory``."""
     with our_config(directory, **settings) as config, Logger(config) as logger:
         yield Ours(logger, logger.event(EVENT, FIELDS), directory)
-
-
-class JsonLine(logging.Formatter):
-    """Encode a record and its fields as one line of JSON with orjson."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        fields: dict[str, Any] = record.__dict__["fields"]
-        line = {"timestamp": record.created, "severity_text": record.levelname, "event_name": record.msg, **fields}
-        return orjson.dumps(line).decode()
-
-
-@dataclass(frozen=True)
-class Standard:
-    """The standard library's QueueHandler and QueueListener, running."""
-
-    emit: Emit
-    records: queue.Queue[Any]
-    directory: Path
-
-    def settle(self) -> None:
-        """Wait until the listener has written everything: it marks each record as done after the handler has run."""
-        self.records.join()
-
-
-@contextmanager
-def standard(directory: Path) -> Iterator[Standard]:
-    """Open the standard library's logger with its file in ``directory``."""
-    directory.mkdir(exist_ok=True)
-    file = logging.FileHandler(directory / "stdlib.jsonl")
-    file.setFormatter(JsonLine())
-    records: queue.Queue[Any] = queue.Queue(-1)
-    logger, handler = logging.getLogger(EVENT), QueueHandler(records)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    logger.addHandler(handler)
-    listener = QueueListener(records, file)
-    listener.start()
-    try:
-        yield Standard(_log_call(logger.info), records, directory)
-    finally:
-        listener.stop()
-        logger.removeHandler(handler)
-        file.close()
-
-
-def _log_call(info: Emit) -> Emit:
-    # A Python function around the call, so that all contenders are called alike; it costs what the empty call costs.
-    def emit(
-        method: str,
-        path: str,
-        status: int,
-        duration_s: float,
-        model: str,
-        stream: bool,
-        error: str | None,
-        tokens: int,
-        user: str,
-        cost: float,
-    ) -> bool:
-        fields = {
-            "method": method,
-            "path": path,
-            "status": status,
-            "duration_s": duration_s,
-            "model": model,
-            "stream": stream,
-            "error": error,
-            "tokens": tokens,
-            "user": user,
-            "cost": cost,
-        }
-        info(EVENT, extra={"fields": fields})
-        return True
-
-    return emit
 
 
 def emit_many(emit: Emit, count: int) -> None:
@@ -214,12 +118,6 @@ def empty_call(
 ) -> bool:
     """Do nothing: what a Python call with the record's values costs by itself."""
     return True
-
-
-def count_records(directory: Path) -> int:
-    """Count the benchmark's records in the files of ``directory``; not headers, footers or reports of gaps."""
-    paths = [path for path in directory.iterdir() if not path.is_symlink()]
-    return sum(path.read_bytes().count(EVENT.encode()) for path in paths)
 
 
 def pin(cores: set[int]) -> None:

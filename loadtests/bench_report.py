@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 NAME_WIDTH = 58
@@ -103,12 +103,6 @@ def at_least(bound: float) -> Goal:
 def pairwise(combine: Callable[[float, float], float], left: Iterable[float], right: Iterable[float]) -> list[float]:
     """Combine the figures of the same round: a ratio or a difference is taken within a round, never between medians."""
     return [combine(a, b) for a, b in zip(left, right, strict=True)]
-
-
-def middle(values: list[float]) -> list[float]:
-    """Return the quartiles, as rounds whose spread is the middle half of ``values``."""
-    low, _, high = quantiles(values, n=4)
-    return [low, median(values), high]
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

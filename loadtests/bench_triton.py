@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from bench_loggers import free_port, memory_directory, scratch_directory
 from bench_report import Report, at_least, at_most, machine
-from bench_uvicorn import find_wrk
+from wrk import find_wrk
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 HOST: Final = "127.0.0.1"

@@ -45,10 +45,12 @@ from bench_turns_inside import inside
 from bench_turns_peers import Workload
 from bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row, head, place
 from bench_turns_slices import Block
-from bench_uvicorn import HOST, START_S, STOP_S, find_wrk, run_wrk
 from results import keep
+from wrk import HOST, find_wrk, run_wrk
 
 LIMIT_S: Final = 60
+START_S: Final = 30.0
+STOP_S: Final = 60.0
 PROCESSES: Final = 4
 
 ASK: Final = {

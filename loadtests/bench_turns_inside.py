@@ -15,16 +15,53 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import uvloop
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from bench_loggers import DRAIN_S, our_config, scratch_directory
-from bench_middleware import CHUNKS, Message, bare, fastapi, scope_of
 from bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row
-from bench_turns_slices import LOGGED, App, Slices
+from bench_turns_slices import LOGGED, App, Message, Receive, Send, Slices
 from inference_logging import InferenceLoggingMiddleware, Logger
+from instruction_requests import CHUNK, CLIENT_HEADERS
 
+CHUNKS: Final = 64
 HELLO: Final = "/hello"
 STREAM: Final = f"/stream/{CHUNKS}"
 MOST_CHUNK_US: Final = 0.12
+
+
+async def bare(scope: Message, _receive: Receive, send: Send) -> None:
+    """Answer ``/hello`` with a few bytes and ``/stream/N`` with N chunks; the smallest ASGI application that does."""
+    path: str = scope["path"]
+    if path == "/hello":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for _ in range(int(path[8:])):
+        await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def fastapi() -> FastAPI:
+    """Return a FastAPI application with the same two routes."""
+    app = FastAPI()
+
+    @app.get("/hello")
+    async def hello() -> PlainTextResponse:
+        return PlainTextResponse("ok")
+
+    @app.get("/stream/{count}")
+    async def stream(count: int) -> StreamingResponse:
+        async def chunks() -> Any:
+            for _ in range(count):
+                yield CHUNK
+
+        return StreamingResponse(chunks(), media_type="text/event-stream")
+
+    return app
+
+
 APPS: Final[dict[str, Callable[[], Any]]] = {"bare ASGI": lambda: bare, "FastAPI": fastapi}
 _SLICES_AT_ONCE: Final = 48
 
@@ -91,7 +128,7 @@ async def _take_turns(case: Case, arms: tuple[App, ...], path: str, logger: Logg
 
 
 async def _slice(slices: Slices, arms: tuple[App, ...], path: str, requests: int) -> int:
-    scopes = [scope_of(path, []) for _ in range(requests)]
+    scopes = [_scope_of(path) for _ in range(requests)]
     arm = slices.begin()
     app = arms[arm]
     for scope in scopes:
@@ -106,3 +143,22 @@ async def _send(message: Message) -> None:
 
 async def _receive() -> Message:
     return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def _scope_of(path: str) -> dict[str, Any]:
+    """Return a fresh scope of an ordinary client's request."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(CLIENT_HEADERS),
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 8000),
+        "state": {},
+    }

@@ -17,8 +17,8 @@ from bench_turns_arms import WITH_AND_WITHOUT
 from bench_turns_ratio import ratio, trimmed_interval
 from bench_turns_report import LEAST_BLOCKS, Case
 from bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
-from bench_uvicorn import find_wrk, run_wrk
 from inference_logging.read.stats.interval import Interval
+from wrk import find_wrk, run_wrk
 
 CONNECTIONS: Final = 16
 CASES: Final = {

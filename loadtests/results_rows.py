@@ -15,71 +15,10 @@ class Row(NamedTuple):
 
 ROWS: Final = (
     Row(
-        "a call, p50",
-        "{bench > emit > ours, batch-timed}",
-        "QueueHandler, orjson: {bench > emit > QueueHandler ÷ ours, batch-timed} that",
-    ),
-    Row("a call, p99.9, 16 threads, above an empty call", "{bench > tail > ours − empty call}"),
-    Row(
-        "records/s until all are in the file",
-        "{bench > throughput > ours}",
-        "÷ QueueHandler's: {bench > throughput > ours ÷ QueueHandler}",
-    ),
-    Row(
-        "CPU per record under the GIL",
-        "{bench > cpu > ours, under the GIL}",
-        "QueueHandler: {bench > cpu > QueueHandler ÷ ours} that",
-    ),
-    Row(
         "the listener, JSON lines to tmpfs",
         "{bench > listener > JSON lines, wall time}, {bench > listener > JSON lines, CPU time} of CPU",
         "redacting where nothing is found: {bench > listener > the same, redacting: nothing found}; a field of each "
         "record replaced: {bench > listener > the same, redacting: one field}",
-    ),
-    Row(
-        "middleware, bare ASGI application, in process",
-        "{bench > middleware > bare ASGI: per request} per request, {bench > middleware > bare ASGI: per chunk} per "
-        "chunk",
-    ),
-    Row(
-        "of these, the flight recorder",
-        "{bench > flight > bare ASGI: per request} per request, {bench > flight > bare ASGI: per chunk} per chunk",
-    ),
-    Row(
-        "the same with trusted parent, routes, slow, budget, response header, metrics and a second sink on",
-        "{bench > features > the middleware with all of these on} per request",
-    ),
-    Row(
-        "`capture_input` and `capture_output` truncated add",
-        "{bench > capture > added per request} per request, {bench > capture > added per event} per event",
-    ),
-    Row(
-        "`record_headers`: one header, three, and three with a `resource`, in process",
-        "{identity > identity > record_headers, 1}, {identity > identity > record_headers, 3}, {identity > identity > "
-        "resource and record_headers, 3} per request",
-        "the control: {identity > identity > control}",
-    ),
-    Row(
-        "`current_request().set()` of two fields, in process",
-        "{identity > identity > current_request().set(), 2 fields} per request",
-    ),
-    Row(
-        "middleware, FastAPI application, in process",
-        "{bench > middleware > FastAPI: per request} per request, {bench > middleware > FastAPI: per chunk} per chunk",
-        "BaseHTTPMiddleware: {bench > middleware > FastAPI, BaseHTTPMiddleware: per request} and "
-        "{bench > middleware > FastAPI, BaseHTTPMiddleware: per chunk}",
-    ),
-    Row(
-        "uvicorn, trivial FastAPI route, req/s ÷ no logging",
-        "{bench > uvicorn > /trivial: ours ÷ none, req/s}",
-        "a second server without logging: {bench > uvicorn > /trivial: control}; uvicorn's access log: "
-        "{bench > uvicorn > /trivial: uvicorn-access ÷ none, req/s}",
-    ),
-    Row(
-        "uvicorn, stream of 64 chunks, req/s ÷ no logging",
-        "{bench > uvicorn > /stream64: ours ÷ none, req/s}",
-        "a second server without logging: {bench > uvicorn > /stream64: control}; uvicorn's access log: "
-        "{bench > uvicorn > /stream64: uvicorn-access ÷ none, req/s}",
     ),
     Row(
         "by turns in one process, bare ASGI: a request, and one chunk of a stream",

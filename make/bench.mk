@@ -3,8 +3,7 @@
 # Options of the benchmarks: --quick, --json FILE; of `make bench` and `make bench-turns` also --keep.
 BENCH_OPTIONS :=
 
-bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
-	@$(call require,wrk,wrk,the load on a real server)
+bench: build ### Measure the listener, its process, verify and the audit lane
 	$(PYTHON) loadtests/bench.py $(BENCH_OPTIONS)
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
@@ -28,9 +27,8 @@ bench-peers: build ### Measure what ways of logging cost here, ours and other li
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
 	$(VENV)/bin/inference-logging bench growth --out build/bench-growth
 
-results: ## Measure what the pages quote and write it into them (two hours, on a quiet machine)
+results: ## Measure what the pages quote and write it into them (an hour and a half, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
-	$(MAKE) bench BENCH_OPTIONS="identity --json build/bench-identity.json"
 	$(MAKE) bench-peers bench-growth
 	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
@@ -38,7 +36,7 @@ results: ## Measure what the pages quote and write it into them (two hours, on a
 	$(MAKE) bench-vllm BENCH_OPTIONS="modes --json build/bench-vllm.json"
 	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
-		--keep vllm build/bench-vllm.json --keep identity build/bench-identity.json \
+		--keep vllm build/bench-vllm.json \
 		--update docs/figures.md --update docs/comparison.md --update README.md
 
 bench-ab: build ### Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)

@@ -20,8 +20,8 @@ from bench_turns_peers import Workload
 from bench_turns_ratio import across, ratio, trimmed_interval, verdict
 from bench_turns_report import Case, Row
 from bench_turns_slices import LOGGED, App, Block, Slices, Switch
-from bench_uvicorn import find_wrk, run_wrk
 from inference_logging.read.stats.interval import Interval
+from wrk import find_wrk, run_wrk
 
 ARMS = 3
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures.md"
 QUICK = Path(__file__).parent / "quick_results"
 """What quick runs found: its form is that of a real one; its figures mean nothing."""
-PARTS = ["bench", "identity", "inside", "turns", "peers", "growth", "parsl", "triton", "vllm"]
+PARTS = ["bench", "inside", "turns", "peers", "growth", "parsl", "triton", "vllm"]
 PARSL = {
     "figures": {
         name: {"value": value, "low": value - 0.01, "high": value + 0.01}
@@ -198,8 +198,8 @@ def test_the_figures_are_those_of_the_file_and_the_update_changes_nothing_else(d
     assert text.endswith("\n\nafter\n")
     assert "\nold\n" not in text
     assert results.updated(text, results.newest(directory)) == text
-    calls = found("bench")["sections"]["emit"]["figures"][0]
-    assert f"| a call, p50 | {interval_text({**calls, 'value': calls['median']}, 'µs')} |" in text
+    starts = found("bench")["sections"]["sidecar"]["figures"][0]
+    assert interval_text({**starts, "value": starts["median"]}, starts["unit"]) in text
     added = next(row for row in found("turns")["rows"] if row["arm"] == OURS)["added_us"]
     assert f"| {OURS} | {interval_text(added, 'µs')} |" in text
 
@@ -207,7 +207,7 @@ def test_the_figures_are_those_of_the_file_and_the_update_changes_nothing_else(d
 def test_a_figure_typed_by_hand_is_found(directory: Path) -> None:
     parts = results.newest(directory)
     text = results.updated(EMPTY, parts)
-    digit = re.search(r"\| a call, p50 \| \d\.(\d)", text)
+    digit = re.search(r"\| `verify`, plain segments in memory \| (\d)", text)
     assert digit is not None
     at = digit.start(1)
     changed = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
@@ -223,7 +223,6 @@ def test_ways_of_logging_growth_and_goals_stand_there_too(directory: Path) -> No
     goals = text.partition(" goals are reached, ")[2]
     missed, _, unknown = goals.partition(" are not measured:")
     assert "- 64 threads: 3.1, goal ≤ 2\n" in missed
-    assert "- uvicorn: /trivial: ours ÷ none, req/s: 0.809 ×, goal ≥ 0.985\n" in missed
     assert "- in process, FastAPI: 3.09 µs (1.31 … 4.45), goal ≤ 2 µs, but within noise of the goal\n" in missed
     assert "- ours ÷ default is below 1: 1.0100 (1.0000…1.0200)\n" in missed
     assert "- fapilog's sink, goal ≤ 1/200: fapilog is missing\n" in unknown
@@ -235,9 +234,9 @@ def test_a_section_that_was_not_measured_has_no_row_and_an_unknown_figure_is_an_
     del bench["sections"]["audit"]
     results.keep("bench", bench, tmp_path)
     assert "audit lane" not in results.updated(EMPTY, results.newest(tmp_path))
-    bench["sections"]["emit"]["figures"] = bench["sections"]["emit"]["figures"][1:]
+    bench["sections"]["verify"]["figures"] = []
     results.keep("bench", bench, tmp_path)
-    with pytest.raises(LookupError, match="emit > ours, batch-timed}: 0 figures of this name"):
+    with pytest.raises(LookupError, match="verify: gaps, footers, checksums}: 0 figures of this name"):
         results.updated(EMPTY, results.newest(tmp_path))
 
 
@@ -306,7 +305,7 @@ def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     ("options", "reason"),
     [
         (("bench.py", "--keep", "--quick"), "not allowed with argument"),
-        (("bench.py", "emit", "--keep"), "--keep with emit: only the result of all sections is kept"),
+        (("bench.py", "audit", "--keep"), "--keep with audit: only the result of all sections is kept"),
         (("bench_turns.py", "--keep", "--quick"), "not allowed with argument"),
     ],
 )
