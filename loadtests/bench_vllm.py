@@ -1,11 +1,10 @@
 """What logging costs a real vLLM server, as ratios to no logging: ``make bench-vllm``.
 
-    python loadtests/bench_vllm.py [SECTION ...] [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
+    python loadtests/bench_vllm.py [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
 
-``modes``: servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round;
+Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round;
 blocks of rounds start new servers, since two processes of one program can differ by some percent for their whole life.
 ``none`` is the mean of two servers without logging, and their ratio, ``control``, shows what noise looks like.
-``turns``: see `bench_vllm_turns`; what a change of half a percent is judged by.
 
 At the end our records are counted: as many as requests that were answered; and ``inference-logging verify`` agrees.
 """
@@ -27,11 +26,9 @@ from bench_loggers import scratch_directory
 from bench_report import Goal, Report, at_least, at_most, machine, pairwise
 from bench_vllm_load import CONNECTIONS, SHAPES, Shape
 from bench_vllm_server import MEANINGS, MODES, SETTLE_S, Cores, Place, Server, running
-from bench_vllm_turns import turns
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BASES: Final = ("none", "control")
-SECTIONS: Final = ("modes", "turns")
 IDLE_S: Final = 5.0
 
 
@@ -142,19 +139,15 @@ def _add_own(report: Report, mode: str, loads: list[Load]) -> None:
 
 
 def main() -> None:
-    """Run the sections that were asked for, print each as soon as it is done."""
+    """Measure and print."""
     options = _options()
     seen_on = machine()
     place = Place(options.venv, options.model or options.venv / "models" / "tiny", Cores.of_this_process())
     print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
     print(f"{place.cores}; median (lowest … highest round)" + ("; QUICK: the figures mean nothing" * options.quick))
-    reports: list[Report] = []
-    sections = SECTIONS if "all" in options.sections else options.sections
-    for section in dict.fromkeys(sections):
-        done = turns(place, options.quick) if section == "turns" else modes(place, options.modes, options.quick)
-        for report in done:
-            report.print()
-        reports += done
+    reports = modes(place, options.modes, options.quick)
+    for report in reports:
+        report.print()
     print(f"\nload average now {machine()['load average']}")
     if options.json:
         found = {"machine": seen_on, "quick": options.quick, "sections": [report.as_json() for report in reports]}
@@ -163,7 +156,6 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, "all"], default="all", metavar="SECTION")
     parser.add_argument("--modes", nargs="*", choices=list(MODES), default=list(MODES), metavar="MODE")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv-vllm", help="where vLLM and this package are")
     parser.add_argument("--model", type=Path, help="the model that is served; that of --venv unless given")

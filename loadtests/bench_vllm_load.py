@@ -40,7 +40,7 @@ class Shape:
     requests: int
     """How many make one load: some seconds on two cores."""
 
-    def request(self, port: int, path: str) -> bytes:
+    def request(self, port: int) -> bytes:
         """Return the request as it goes over the wire."""
         body = {
             "model": "tiny",
@@ -51,7 +51,7 @@ class Shape:
             "stream": self.stream,
         }
         content = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
         return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
@@ -77,16 +77,16 @@ class Seen:
         return percentile(sorted(self.gaps_s), share) * 1e3 if self.gaps_s else 0.0
 
 
-def load(port: int, shape: Shape, requests: int, path: str = CHAT) -> Seen:
+def load(port: int, shape: Shape, requests: int) -> Seen:
     """Send so many requests, one at a time on each connection. Raises ``RuntimeError`` for a wrong answer."""
-    return uvloop.run(asyncio.wait_for(_load(port, shape, requests, path), PATIENCE_S))
+    return uvloop.run(asyncio.wait_for(_load(port, shape, requests), PATIENCE_S))
 
 
-async def _load(port: int, shape: Shape, requests: int, path: str) -> Seen:
+async def _load(port: int, shape: Shape, requests: int) -> Seen:
     seen = Seen(requests=requests)
     connections = [await _connect(port, seen) for _ in range(min(CONNECTIONS, requests))]
     turns = iter(range(requests))
-    request = shape.request(port, path)
+    request = shape.request(port)
     started = time.perf_counter()
     try:
         await asyncio.gather(*(_work(connection, request, turns) for connection in connections))

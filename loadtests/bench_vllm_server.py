@@ -17,13 +17,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from baselines import LOG_NAME
 from bench_loggers import free_port, memory_directory, scratch_directory
-from bench_vllm_load import CHAT, HOST, Seen, Shape, load
+from bench_vllm_load import HOST, Seen, Shape, load
 
 START_S: Final = 300.0
 STOP_S: Final = 30.0
@@ -59,40 +59,27 @@ class Mode:
     """Ours."""
     peer: str | None = None
     """A middleware beside ours."""
-    settings: dict[str, str] = field(default_factory=dict)
-    proof: str = "gen_ai.usage.output_tokens"
-    """A field that the record of each request for tokens has where the mode is at work."""
 
 
+PROOF: Final = "gen_ai.usage.output_tokens"
+"""A field that the record of each request for tokens has."""
 _OURS: Final = "inference_logging.InferenceLoggingMiddleware"
 _PEER: Final = (_NO_ACCESS_LOG, "--enable-log-requests", "--enable-log-outputs")
 
 MODES: Final = {
     "none": Mode(),
     "ours": Mode(middleware=_OURS),
-    "ours-engine": Mode(middleware=_OURS, settings={"ENGINE_RECORDS": "on"}, proof="engine.e2e_s"),
-    "ours-texts": Mode(
-        middleware=_OURS,
-        settings={"CAPTURE_INPUT": "truncated", "CAPTURE_OUTPUT": "truncated"},
-        proof="gen_ai.input.messages",
-    ),
     "control": Mode(),
     "stdlib-file": Mode(peer="bench_vllm_peers.File"),
     "stdlib-queue": Mode(peer="bench_vllm_peers.Queue"),
     "vllm-outputs": Mode(_PEER),
-    "vllm-outputs-no-deltas": Mode((*_PEER, "--no-enable-log-deltas")),
-    "uvicorn-access": Mode(()),
 }
 MEANINGS: Final = (
     (
         "ours: --middleware inference_logging.InferenceLoggingMiddleware, all settings at their defaults (request "
-        "records with the timeline of chunks); -engine: also engine_records=on; -texts: also capture_input and "
-        "capture_output=truncated. All of ours serve metrics_path, which is read between loads"
+        "records with the timeline of chunks), and metrics_path, which is read between loads"
     ),
-    (
-        "vllm-outputs: --enable-log-requests --enable-log-outputs; -no-deltas: also --no-enable-log-deltas; "
-        "uvicorn-access: uvicorn's access log, which all others have off. Consoles go to files"
-    ),
+    "vllm-outputs: --enable-log-requests --enable-log-outputs. Consoles go to files",
     (
         "stdlib-file, stdlib-queue: one line of JSON per request by the standard library, from a pure-ASGI middleware: "
         "on the request path (FileHandler), or through QueueHandler and QueueListener"
@@ -158,10 +145,10 @@ class Server:
     recorded: int = 0
     """Requests sent that must have a record."""
 
-    def load(self, shape: Shape, requests: int, path: str = CHAT, *, recorded: bool = True) -> Seen:
+    def load(self, shape: Shape, requests: int) -> Seen:
         """Send so many requests."""
-        seen = load(self.port, shape, requests, path)
-        self.recorded += requests if recorded else 0
+        seen = load(self.port, shape, requests)
+        self.recorded += requests
         return seen
 
     def cpu_s(self) -> float:
@@ -205,9 +192,9 @@ class Server:
         segments = [path for path in logs.glob("*.jsonl") if not path.is_symlink()]
         lines = [line for path in segments for line in path.read_bytes().splitlines()]
         records = [line for line in lines if b'"event_name":"request"' in line]
-        reported = sum(f'"{MODES[self.mode].proof}":'.encode() in line for line in records)
+        reported = sum(f'"{PROOF}":'.encode() in line for line in records)
         if (len(records), reported) != (self.recorded, self.recorded - 1):  # that for the list of models has no tokens
-            found = f"{len(records)} records are there, {reported} with {MODES[self.mode].proof}"
+            found = f"{len(records)} records are there, {reported} with {PROOF}"
             raise RuntimeError(f"{self.mode}: {self.recorded} requests were answered, {found}")
         command = [str(Path(sys.executable).with_name("inference-logging")), "verify", str(logs)]
         verify = subprocess.run([*command, "--queue-directory", str(self.queues)], check=False, stdout=subprocess.PIPE)
@@ -226,16 +213,16 @@ class Server:
 
 
 @contextmanager
-def running(mode: str, place: Place, directory: Path, middleware: str | None = None) -> Iterator[Server]:
-    """Run a server; its console is a file in ``directory``. ``middleware`` takes the place of the mode's own."""
+def running(mode: str, place: Place, directory: Path) -> Iterator[Server]:
+    """Run a server; its console is a file in ``directory``."""
     directory.mkdir()
     port = free_port()
     with scratch_directory(memory_directory()) as queues, (directory / "console.log").open("wb") as console:
         process = subprocess.Popen(
-            _command(mode, place, port, middleware),
+            _command(mode, place, port),
             stdout=console,
             stderr=subprocess.STDOUT,
-            env=_environment(mode, place, directory / "log", queues),
+            env=_environment(place, directory / "log", queues),
             start_new_session=True,
         )
         server = Server(mode, process, port, directory, queues)
@@ -247,16 +234,16 @@ def running(mode: str, place: Place, directory: Path, middleware: str | None = N
             _end(process)
 
 
-def _command(mode: str, place: Place, port: int, middleware: str | None) -> list[str]:
-    chosen = middleware or MODES[mode].middleware or MODES[mode].peer
+def _command(mode: str, place: Place, port: int) -> list[str]:
+    chosen = MODES[mode].middleware or MODES[mode].peer
     ours = ["--middleware", chosen] if chosen else []
     vllm = [str(place.venv / "bin" / "vllm"), "serve", str(place.model), "--port", str(port)]
     return [*vllm, *_ENGINE, *MODES[mode].arguments, *ours]
 
 
-def _environment(mode: str, place: Place, logs: Path, queues: Path) -> dict[str, str]:
+def _environment(place: Place, logs: Path, queues: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
-    ours = {"DIRECTORY": str(logs), "QUEUE_DIRECTORY": str(queues), "METRICS_PATH": METRICS, **MODES[mode].settings}
+    ours = {"DIRECTORY": str(logs), "QUEUE_DIRECTORY": str(queues), "METRICS_PATH": METRICS}
     path = os.pathsep.join([*filter(None, [inherited.get("PYTHONPATH")]), str(_HERE)])
     settings = {f"INFERENCE_LOGGING_{name}": value for name, value in ours.items()}
     settings["INFERENCE_LOGGING_SERVER_RECORD"] = "off"

@@ -84,13 +84,9 @@ TABLES: Final = (
         (
             ("control", "a second server without logging (control)"),
             ("ours", "ours"),
-            ("ours-engine", "ours, `engine_records`"),
-            ("ours-texts", "ours, texts truncated"),
             ("stdlib-file", "standard library, FileHandler on the request path"),
             ("stdlib-queue", "standard library, QueueHandler"),
             ("vllm-outputs", "vLLM's `--enable-log-outputs` (no prompts)"),
-            ("vllm-outputs-no-deltas", "the same without deltas"),
-            ("uvicorn-access", "uvicorn's access log"),
         ),
     ),
     Table(

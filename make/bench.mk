@@ -33,7 +33,7 @@ results: ## Measure what the pages quote and write it into them (an hour and a h
 	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
 	$(MAKE) bench-triton BENCH_OPTIONS="--json build/bench-triton.json"
-	$(MAKE) bench-vllm BENCH_OPTIONS="modes --json build/bench-vllm.json"
+	$(MAKE) bench-vllm BENCH_OPTIONS="--json build/bench-vllm.json"
 	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
 		--keep vllm build/bench-vllm.json \
@@ -43,7 +43,7 @@ bench-ab: build ### Whether `inference-logging ab` finds a known cost of 0 % and
 	@$(call require,wrk,wrk,the load on a real server)
 	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_ab.py $(BENCH_OPTIONS)
 
-bench-vllm: vllm ### Measure what logging costs a real vLLM, beside its own logging (about 45 minutes, 15 GB of memory)
+bench-vllm: vllm ### Measure what logging costs a real vLLM, beside its own logging (about half an hour, 15 GB of memory)
 	$(PYTHON) loadtests/bench_vllm.py $(BENCH_OPTIONS)
 
 bench-triton: triton ### Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
@@ -53,26 +53,15 @@ bench-triton: triton ### Measure what logging costs a real Triton, beside its ow
 bench-parsl: parsl ### Measure what logging costs a task of Parsl, beside its own files (about five minutes)
 	$(PYTHON) loadtests/bench_parsl.py $(BENCH_OPTIONS)
 
-bench-native: build c listener ### Measure calls from C++ beside spdlog, write(2) and QUILL=DIRECTORY, and the proxy beside nginx (ten minutes)
-	@$(call require,g++,g++,the program that is measured)
-	@$(spdlog)
-	@($(call require,nginx,nginx-light,comparing the proxy)) || true
-	@($(call require,wrk,wrk,the load on the proxy)) || true
-	$(PYTHON) loadtests/bench_native.py
-	$(PYTHON) loadtests/bench_proxy.py
-
 bench-view: build ### Measure the index of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
 	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view.py $(BENCH_OPTIONS)
-
-bench-view-live: build ### Measure the frames of the live list of `view` under 2,000 records a second (needs chromium)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view_live.py
 
 simulate-fleet: build clickhouse ### Let 1 to 1,000 pods ship to a real Kafka and to ClickHouse's engine while brokers, a zone and all pods die; write docs/fleet-simulation.md (not in CI; half an hour, 10 GB of memory)
 	@$(call install_tools,kafka)
 	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/fleet_simulation.py --page
 
 screenshots: build ### Take pictures of each page of `view`, light, dark and on a phone, into docs/images (needs chromium)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/screenshots.py --out docs/images
+	$(PYTHON) -m tests.screenshots --out docs/images
 
 dashboard-pictures: build ### Draw every panel of Grafana's dashboard from a real load, into build/dashboard and docs/images (nine minutes)
 	@$(call require,prometheus,prometheus,asking what the panels ask)

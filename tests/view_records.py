@@ -1,14 +1,11 @@
 """A folder of segments as two pods of a busy inference service leave it: made, not measured, and the same every time.
 
-    python loadtests/view_records.py FOLDER --requests 6000
-
 A small model of an engine (a queue, slots, speed that falls with the batch) gives the times, so that what a page draws
 of them has the shape of real traffic: a burst, a queue that grows, stalls, clients that give up, an error that repeats.
 """
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import random
 import zlib
@@ -271,17 +268,3 @@ def _write_segment(
     content = orjson.dumps(header) + b"\n" + content + orjson.dumps(footer) + b"\n"
     time = begun.strftime("%Y%m%dT%H%M%S.%f")[:-3]
     (folder / f"chat-{time}Z-{pod.boot_id}-{number:06}.jsonl").write_bytes(content)
-
-
-def main() -> None:
-    """Write the folder that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--requests", type=int, default=6000)
-    parser.add_argument("--seconds", type=float, default=1800.0, help="of records (default %(default)s)")
-    given = parser.parse_args()
-    make(given.folder, given.requests, given.seconds, datetime.now(timezone.utc).replace(microsecond=0))
-
-
-if __name__ == "__main__":
-    main()

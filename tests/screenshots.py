@@ -1,6 +1,6 @@
 """Pictures of each page of `inference-logging view`: light, dark and on a phone, of a made folder.
 
-    make screenshots        or: python loadtests/screenshots.py --out docs/images
+    make screenshots        or: python -m tests.screenshots --out docs/images
 
 The records are those of `view_records.py`, so a picture changes only when a page does. Needs Debian's chromium.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -22,11 +23,11 @@ from urllib.parse import quote
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-import view_records
 from inference_logging.read.view.app import Content, View
 from inference_logging.read.view.index import Index, open_index
 from inference_logging.read.view.links import parse_link
 from inference_logging.read.view.server import Serving, bind
+from tests import view_records
 
 MADE_AT: Final = datetime(2026, 11, 24, 15, 0, tzinfo=timezone.utc)
 PAGES: Final = {
@@ -117,7 +118,7 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
             for path in pictures(browser, url, stalled, given.out):
                 size = path.stat().st_size
-                print(f"{path}  {size / 1000:.0f} kB" + ("  TOO LARGE" if size > MOST_BYTES else ""))
+                sys.stdout.write(f"{path}  {size / 1000:.0f} kB{'  TOO LARGE' if size > MOST_BYTES else ''}\n")
             browser.close()
 
 
