@@ -1,11 +1,10 @@
 """Compare ways of logging requests: what each costs a real server in requests per second, latency and CPU.
 
-    python loadtests/compare.py                                     # Locust, all modes, a few minutes
-    python loadtests/compare.py --tool wrk --modes none control ours --rounds 10 --slices 3
+    python loadtests/compare.py                                     # all modes, a few minutes
 
-All modes of a round run side by side and are loaded in turns, in an order that rotates; each round has new processes.
-The server has a core to itself where there are two. Ratios are to the mode `none` of the same round; `control` is a
-second server without logging, so its distance from 1 is the noise. Writes report.html, report.png and results.json.
+All modes of a round run side by side and are loaded by Locust in turns, in an order that rotates; each round has new
+processes. The server has a core to itself where there are two. Ratios are to the mode `none` of the same round; `control` is a
+second server without logging, so its distance from 1 is the noise. Writes report.html and results.json.
 Exits with 1 if a request failed or has no record.
 """
 
@@ -27,7 +26,7 @@ from rich.table import Table
 import report
 from load import SCENARIOS, Load, LoadError, Scenario, drive, warm_up
 from measure import CONTROL, Books, Cores, ServerError, ServerUnderTest
-from summary import BASE, Rounds, Row, merge, rows
+from summary import BASE, Rounds, Row, rows
 
 MODES = (BASE, "uvicorn-access", "stdlib-file", "stdlib-queue", "ours", CONTROL)
 TABLE_WIDTH = 140
@@ -37,26 +36,24 @@ TABLE_WIDTH = 140
 class Plan:
     """What to run."""
 
-    tool: str
     scenarios: tuple[str, ...]
     modes: tuple[str, ...]
     rounds: int
     seconds: float
-    slices: int
     users: int
     out: Path
 
     @property
     def runs(self) -> int:
-        """How many times the load tool is started."""
-        return len(self.scenarios) * len(self.modes) * self.rounds * self.slices
+        """How many times Locust is started."""
+        return len(self.scenarios) * len(self.modes) * self.rounds
 
     def command(self) -> str:
         """Return the command that repeats this."""
         return (
-            f"python loadtests/compare.py --tool {self.tool} --scenarios {' '.join(self.scenarios)} "
+            f"python loadtests/compare.py --scenarios {' '.join(self.scenarios)} "
             f"--modes {' '.join(self.modes)} --rounds {self.rounds} --seconds {self.seconds:g} "
-            f"--slices {self.slices} --users {self.users}"
+            f"--users {self.users}"
         )
 
 
@@ -84,12 +81,9 @@ class Comparison:
             running = {mode: servers.enter_context(self._server(mode)) for mode in self._order(number)}
             for server in running.values():
                 warm_up(server, scenario)
-            slices: dict[str, list[Load]] = {mode: [] for mode in running}
-            for turn in range(self.plan.slices):
-                for mode in self._order(number + turn):
-                    slices[mode].append(self._slice(running[mode], mode, scenario, number))
             for mode, server in running.items():
-                self.rounds[scenario.name][mode].append(merge(slices[mode]))
+                self.rounds[scenario.name][mode].append(self._load(server, mode, scenario, number))
+            for mode, server in running.items():
                 self._add_books(scenario.name, mode, server.stop())
 
     def _server(self, mode: str) -> ServerUnderTest:
@@ -99,11 +93,10 @@ class Comparison:
         shift = turn % len(self.plan.modes)
         return [*self.plan.modes[shift:], *self.plan.modes[:shift]]
 
-    def _slice(self, server: ServerUnderTest, mode: str, scenario: Scenario, number: int) -> Load:
+    def _load(self, server: ServerUnderTest, mode: str, scenario: Scenario, number: int) -> Load:
         text = f"round {number + 1}/{self.plan.rounds}  {scenario.name}  {mode}"
         self.progress.update(self._task, description=text)
-        seconds = self.plan.seconds / self.plan.slices
-        load = drive(server, self.plan.tool, scenario, seconds, self.plan.users)
+        load = drive(server, scenario, self.plan.seconds, self.plan.users)
         self.progress.advance(self._task)
         return load
 
@@ -156,8 +149,8 @@ def remarks(measured: list[Row]) -> list[str]:
         name = f"{row.scenario}, {row.mode}"
         if row.mode == BASE and not row.saturated:
             found.append(
-                f"{name}: the server used {row.busy:.0%} of its core: the load tool was the limit (wrk is quicker than "
-                "Locust), or other work took the core. Read CPU per request, not req/s."
+                f"{name}: the server used {row.busy:.0%} of its core: Locust was the limit, or other work took the "
+                "core. Read CPU per request, not req/s."
             )
         if row.failures:
             found.append(f"{name}: {row.failures} requests FAILED")
@@ -184,22 +177,18 @@ def wide_console() -> Console:
 def main() -> None:
     """Read the arguments and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", choices=("locust", "wrk"), default="locust")
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=["trivial", "stream64"])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help=f"{BASE} is always among them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="load per mode, scenario and round")
-    parser.add_argument("--slices", type=int, default=1, help="turns that a mode's seconds are cut into")
     parser.add_argument("--users", type=int, default=32, help="connections of the closed loop")
     parser.add_argument("--out", type=Path, default=Path("out/compare"))
     given = parser.parse_args()
     plan = Plan(
-        tool=given.tool,
         scenarios=tuple(given.scenarios),
         modes=tuple(dict.fromkeys([BASE, *given.modes])),
         rounds=given.rounds,
         seconds=given.seconds,
-        slices=given.slices,
         users=given.users,
         out=given.out,
     )

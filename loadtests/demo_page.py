@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import report
 from demo_turns import Cost
@@ -14,17 +12,12 @@ from inference_logging.read.pages.page import Section
 from inference_logging.read.pages.parts import figure, table_of
 from inference_logging.read.stats.interval import Interval
 
-HEIGHT = 3.6
 _HEADS = ("", "without", "added by logging", "with ÷ without", "the control", "turns of each")
 
 
 def write(out: Path, costs: Sequence[Cost], facts: dict[str, str], remarks: Sequence[str]) -> Path:
-    """Write report.html and report.png into ``out``; return the path of the page."""
-    out.mkdir(parents=True, exist_ok=True)
-    parts = []
-    if costs:
-        report.picture(partial(_draw, _ratios(costs)), out / "report.png", HEIGHT)
-        parts = [figure(_plot(_ratios(costs))), table_of(_table(costs))]
+    """Write report.html into ``out``; return its path."""
+    parts = [figure(_plot(_ratios(costs))), table_of(_table(costs))] if costs else []
     sections = [Section("By turns within one process", parts)]
     return report.write_page(out, "What recording every request and every chunk costs", sections, facts, remarks)
 
@@ -33,19 +26,6 @@ def _ratios(costs: Sequence[Cost]) -> list[tuple[str, Interval, Interval]]:
     """Return each ratio with its name and its control."""
     cpu = [(f"CPU time per request, {cost.name}", cost.cpu, cost.cpu_control) for cost in costs]
     return cpu + [(f"requests per second, {cost.name}", cost.rps, cost.rps_control) for cost in costs if cost.saturated]
-
-
-def _draw(found: Sequence[tuple[str, Interval, Interval]], figure: Any) -> None:
-    axes = figure.subplots()
-    for place, (_, measured, control) in enumerate(reversed(found)):
-        is_first = place == 0
-        report.interval(axes, place + 0.12, measured, "ours", "with logging" if is_first else None)
-        report.interval(axes, place - 0.12, control, "control", "without once more (the control)" if is_first else None)
-    axes.axvline(1.0, linewidth=1, linestyle="--", color=report.GRID)
-    axes.set_yticks(range(len(found)), [name for name, _, _ in reversed(found)])
-    axes.grid(visible=True, axis="x")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    axes.set_xlabel("ratio to the same server without logging, with its interval of 95 %")
 
 
 def _plot(found: Sequence[tuple[str, Interval, Interval]]) -> Plot:

@@ -1,13 +1,12 @@
-"""The load tools: Locust, which behaves as clients do, and wrk, which is quick enough to saturate a trivial route.
+"""Locust as the load, which behaves as clients do.
 
-A tool that is slower than the server measures itself. `Load.busy` shows that: it is the share of a core that the server
+A load that is slower than the server measures itself. `Load.busy` shows that: it is the share of a core that the server
 used, and req/s says something about the server only where that is close to 1.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -70,17 +69,16 @@ class Load:
 
 
 class LoadError(RuntimeError):
-    """A load tool failed, or answered nothing; the message holds the end of its output."""
+    """Locust failed, or answered nothing; the message holds the end of its output."""
 
 
-def drive(server: ServerUnderTest, tool: str, scenario: Scenario, seconds: float, users: int) -> Load:
+def drive(server: ServerUnderTest, scenario: Scenario, seconds: float, users: int) -> Load:
     """Load `server` in a closed loop with `users` connections, and charge it with the CPU time it used meanwhile."""
-    run = _wrk if tool == "wrk" else _locust
     before = server.cpu_s()
-    load = run(server.url, scenario, seconds, users)
+    load = _locust(server.url, scenario, seconds, users)
     cpu_s = server.cpu_s() - before
     if load.requests == 0:
-        raise LoadError(f"{tool}: {scenario.name} got no answer in mode {server.mode} ({load.failures} failures)")
+        raise LoadError(f"{scenario.name} got no answer in mode {server.mode} ({load.failures} failures)")
     return Load(load.requests, load.failures, load.seconds, load.p50_ms, load.p99_ms, cpu_s)
 
 
@@ -119,35 +117,3 @@ def _locust(url: str, scenario: Scenario, seconds: float, users: int) -> Load:
     requests = sum(row["count"] for row in rows)
     failures = sum(row["failures"] for row in rows)
     return Load(requests, failures, result["seconds"], times.get("p50_ms", 0.0), times.get("p99_ms", 0.0))
-
-
-def _wrk(url: str, scenario: Scenario, seconds: float, users: int) -> Load:
-    if scenario.body is not None:
-        raise LoadError(f"wrk can only load the routes without a body, not {scenario.name}: use --tool locust")
-    command = ["wrk", "-t1", f"-c{users}", f"-d{max(1, round(seconds))}s", "--latency", url + scenario.path]
-    try:
-        return parse_wrk(run_tool(command))
-    except FileNotFoundError as error:
-        raise LoadError("wrk is not installed (on Debian: apt-get install wrk); or use --tool locust") from error
-
-
-def parse_wrk(output: str) -> Load:
-    """Read what wrk prints."""
-    total = re.search(r"(\d+) requests in ([\d.]+)(us|ms|s|m|h)\b", output)
-    if total is None:
-        raise LoadError(f"wrk printed something unexpected:\n{output[-2000:]}")
-    errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", output)
-    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
-    failures = sum(map(int, errors.groups())) if errors else 0
-    failures += int(refused[1]) if refused else 0
-    seconds = _milliseconds(total[2], total[3]) / 1000
-    return Load(int(total[1]), failures, seconds, _percentile(output, 50), _percentile(output, 99))
-
-
-def _percentile(output: str, percent: int) -> float:
-    found = re.search(rf"^\s+{percent}%\s+([\d.]+)(us|ms|s|m)$", output, re.MULTILINE)
-    return _milliseconds(found[1], found[2]) if found else 0.0
-
-
-def _milliseconds(number: str, unit: str) -> float:
-    return float(number) * {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0, "h": 3_600_000.0}[unit]

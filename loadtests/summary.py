@@ -71,18 +71,6 @@ def rows(rounds: Rounds, books: dict[tuple[str, str], Books]) -> list[Row]:
     ]
 
 
-def merge(slices: Sequence[Load]) -> Load:
-    """Return slices of one run as one: sums, and the medians of the percentiles."""
-    return Load(
-        requests=sum(load.requests for load in slices),
-        failures=sum(load.failures for load in slices),
-        seconds=sum(load.seconds for load in slices),
-        p50_ms=median(load.p50_ms for load in slices),
-        p99_ms=median(load.p99_ms for load in slices),
-        cpu_s=sum(load.cpu_s for load in slices),
-    )
-
-
 def _row(scenario: str, mode: str, loads: Sequence[Load], base: Sequence[Load], books: Books) -> Row:
     def spread(value: Callable[[Load], float]) -> Spread:
         return Spread.of([value(load) for load in loads])

@@ -34,18 +34,6 @@ AZURE = (
     "2023-11-16 18:15:50.9951690,396,109\r\n"
     "2023-11-16 18:15:51.2224670,879,55"
 )
-WRK = """Running 2s test @ http://127.0.0.1:8771/trivial
-  1 threads and 16 connections
-  Latency Distribution
-     50%    1.44ms
-     75%    1.66ms
-     90%  912.00us
-     99%    7.93ms
-  16238 requests in 2.00s, 2.15MB read
-  Socket errors: connect 0, read 1, write 0, timeout 2
-  Non-2xx or 3xx responses: 4
-Requests/sec:   8117.78
-"""
 
 
 def a_load(requests: int, seconds: float = 1.0, cpu_s: float = 0.5) -> load.Load:
@@ -117,17 +105,6 @@ def test_without_a_shared_trace_one_is_generated(tmp_path: Path, monkeypatch: py
     assert len(arrivals.read(arrivals.find(None, tmp_path))) == 5000
 
 
-def test_what_wrk_prints_is_read_with_its_units_and_errors() -> None:
-    read = load.parse_wrk(WRK)
-    assert (read.requests, read.failures, read.seconds) == (16238, 7, 2.0)
-    assert (read.p50_ms, read.p99_ms) == (1.44, 7.93)
-
-
-def test_something_else_than_wrk_prints_is_an_error() -> None:
-    with pytest.raises(load.LoadError, match="unable to connect"):
-        load.parse_wrk("unable to connect to 127.0.0.1")
-
-
 def test_ratios_are_taken_within_a_round() -> None:
     modes = {"none": [a_load(1000), a_load(100)], "ours": [a_load(900), a_load(99)]}
     books = {("trivial", mode): measure.Books(1100, None) for mode in modes}
@@ -135,11 +112,6 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert row.rps_ratios == pytest.approx((0.9, 0.99))
     assert (row.rps_ratio.median, row.rps_ratio.low, row.rps_ratio.high) == pytest.approx((0.945, 0.9, 0.99))
     assert row.cpu_ratio.median == pytest.approx((1 / 0.9 + 1 / 0.99) / 2)
-
-
-def test_slices_of_a_run_add_up() -> None:
-    merged = summary.merge([a_load(100, 1.0, 0.5), a_load(300, 2.0, 1.0)])
-    assert (merged.requests, merged.seconds, merged.cpu_s) == (400, 3.0, 1.5)
 
 
 def test_a_missing_record_unbalances_the_books() -> None:
@@ -204,18 +176,10 @@ def test_compare_writes_a_report_and_finds_every_record(tmp_path: Path) -> None:
     assert done.stdout.count("records arrived = requests accepted") == 2
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<figure ") == 8
-    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
     rows: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())["rows"]
     assert [(row["scenario"], row["mode"]) for row in rows] == [
         (scenario, mode) for scenario in ("trivial", "chat") for mode in ("none", "ours")
     ]
-
-
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
-def test_compare_saturates_a_route_with_wrk(tmp_path: Path) -> None:
-    options = ["--tool", "wrk", "--modes", "ours", "--scenarios", "trivial", "--rounds", "1", "--seconds", "1"]
-    done = run("compare.py", *options, "--out", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
@@ -235,7 +199,6 @@ def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> 
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<figure ") == 1
     assert page.count("CPU time, ") == 2
-    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_the_demo_remarks_is_plain_text() -> None:
