@@ -3,8 +3,8 @@
     python loadtests/compare.py                                     # all modes, a few minutes
 
 All modes of a round run side by side and are loaded by Locust in turns, in an order that rotates; each round has new
-processes. The server has a core to itself where there are two. Ratios are to the mode `none` of the same round; `control` is a
-second server without logging, so its distance from 1 is the noise. Writes report.html and results.json.
+processes. The server has a core to itself where there are two. Ratios are to the mode `none` of the same round;
+`control` is a second server without logging, so its distance from 1 is the noise. Writes report.html and results.json.
 Exits with 1 if a request failed or has no record.
 """
 

@@ -63,8 +63,8 @@ def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS, comman
     }
     directory.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if name in ("peers", "growth"):
-        _write_page(path.with_suffix(".html"), file["parts"])
+    if name == "peers":
+        _write_page(path.with_suffix(".html"), result)
     return path
 
 
@@ -104,21 +104,17 @@ def pages(directory: Path = RESULTS) -> list[Path]:
     found = []
     for path in sorted(directory.glob("*.json")):
         parts = json.loads(path.read_text(encoding="utf-8"))["parts"]
-        if "peers" in parts or "growth" in parts:
-            _write_page(path.with_suffix(".html"), parts)
+        if "peers" in parts:
+            _write_page(path.with_suffix(".html"), parts["peers"]["result"])
             found.append(path.with_suffix(".html"))
     return found
 
 
-def _write_page(path: Path, parts: Mapping[str, Any]) -> None:
-    """Write the page of the peers and of how cost grows, whichever there are."""
+def _write_page(path: Path, result: Any) -> None:
+    """Write the page of the peers."""
     from inference_logging.prove.bench import page
 
-    grown = parts["growth"]["result"] if "growth" in parts else None
-    if "peers" in parts:
-        page.write(path, parts["peers"]["result"], grown["growth"] if grown else ())
-    elif grown:
-        page.write_growth(path, grown)
+    page.write(path, result)
 
 
 def _versions() -> dict[str, str]:

@@ -258,7 +258,7 @@ def _peer_row(
 
 def _growth(parts: Mapping[str, Part]) -> Iterator[str]:
     if "growth" in parts:
-        yield "How the cost grows (`inference-logging bench growth`):"
+        yield "How the cost grows (`make bench-growth`):"
         yield ""
         yield from (f"- {series['sentence']}" for series in parts["growth"].result["growth"])
 

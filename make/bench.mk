@@ -24,17 +24,18 @@ bench-instructions: build ## Count what the request path executes; fails above +
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
 	$(VENV)/bin/inference-logging bench --out build/bench-peers
 
-bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
-	$(VENV)/bin/inference-logging bench growth --out build/bench-growth
+bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
+	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/growth.py $(BENCH_OPTIONS)
 
 results: ## Measure what the pages quote and write it into them (an hour and a half, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
-	$(MAKE) bench-peers bench-growth
+	$(MAKE) bench-peers
+	$(MAKE) bench-growth BENCH_OPTIONS="--json build/bench-growth.json"
 	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
 	$(MAKE) bench-triton BENCH_OPTIONS="--json build/bench-triton.json"
 	$(MAKE) bench-vllm BENCH_OPTIONS="--json build/bench-vllm.json"
-	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
+	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
 		--keep vllm build/bench-vllm.json \
 		--update docs/figures.md --update docs/comparison.md --update README.md

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+import sys
+from pathlib import Path
 from typing import Any
 
-from inference_logging.prove.bench.growth import QUANTITIES, series_of
-from inference_logging.prove.bench.growth_quantity import Sample
+sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
+
+from growth import QUANTITIES, series_of
+from growth_quantity import Sample
+from growth_series import Grown, Series
 from inference_logging.prove.bench.result import (
     FIGURES,
     SCHEMA,
@@ -20,7 +25,6 @@ from inference_logging.prove.bench.result import (
     Result,
     Unit,
 )
-from inference_logging.prove.bench.series import Grown, Series
 
 THREADS = (1, 16, 64)
 SILENT = ("empty", "empty-again", "stdlib-null")
@@ -229,7 +233,7 @@ def by_fapilogs_method() -> FapilogResult:
 
 
 def grown() -> Grown:
-    """Return what `bench growth` finds, made up."""
+    """Return what `make bench-growth` finds, made up."""
     made = made_up()
     growth: list[Series] = []
     for quantity in QUANTITIES:
@@ -241,7 +245,7 @@ def grown() -> Grown:
     return {
         "schema": made["schema"],
         "made": made["made"],
-        "command": "inference-logging bench growth",
+        "command": "make bench-growth",
         "quick": False,
         "machine": made["machine"],
         "growth": growth,

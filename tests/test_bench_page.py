@@ -14,7 +14,7 @@ from inference_logging.prove.bench.figures import bytes_text, share_text, thread
 from inference_logging.prove.bench.plots import Cells, losses
 from inference_logging.prove.bench.result import Result
 from inference_logging.read.terminal import safe
-from tests.bench_results import HOSTILE, grown, made_up
+from tests.bench_results import HOSTILE, made_up
 from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ PLOTS = [
     "Peak memory above the start",
     "Interpreter CPU per record",
     "A call that makes a record, and one that is filtered out",
-    "Processes on one host, one queue directory",
-    "Size of a record",
-    "Concurrent streams",
-    "Threads of one process",
 ]
 
 
@@ -45,7 +41,7 @@ def result() -> Result:
 @pytest.fixture(scope="module")
 def written(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "bench.html"
-    page.write(path, result, grown()["growth"])
+    page.write(path, result)
     return path
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -19,7 +19,6 @@ from inference_logging.prove.bench.figures import (
     threads_text,
 )
 from inference_logging.prove.bench.plots import LOOP_NAMES, Cells, all_plots
-from inference_logging.prove.bench.plots_growth import growth_plot
 from inference_logging.prove.bench.result import (
     NOT_MEASURED,
     NOT_REACHED,
@@ -29,11 +28,10 @@ from inference_logging.prove.bench.result import (
     Machine,
     Result,
 )
-from inference_logging.prove.bench.series import Grown, Series
 from inference_logging.read.pages import page as pages
 from inference_logging.read.pages.content import Table
 from inference_logging.read.pages.page import Section
-from inference_logging.read.pages.parts import figure, folded, headline, listing, paragraph, table_of, text
+from inference_logging.read.pages.parts import figure, folded, headline, listing, paragraph, table_of
 from inference_logging.read.stats.summary import count_text
 
 _WORDS: Final = {
@@ -72,19 +70,12 @@ _WORDS: Final = {
 }
 
 
-def write(path: Path, result: Result, growth: Sequence[Series] = ()) -> None:
+def write(path: Path, result: Result) -> None:
     """Write the page to ``path``. Raises ``OSError`` if it can't be written."""
-    pages.write(path, page(result, growth))
+    pages.write(path, page(result))
 
 
-def write_growth(path: Path, grown: Grown) -> None:
-    """Write the page of `bench growth` alone to ``path``. Raises ``OSError`` if it can't be written."""
-    intro = [paragraph(_place(grown["machine"], grown["command"], grown["made"])), _warning(grown["quick"])]
-    sections = [Section(series["title"], _growth_parts(series)) for series in grown["growth"]]
-    pages.write(path, pages.document("How the cost of logging grows", intro, sections))
-
-
-def page(result: Result, growth: Sequence[Series] = ()) -> str:
+def page(result: Result) -> str:
     """Return the page."""
     intro = [
         paragraph(_place(result["machine"], result["command"], result["made"])),
@@ -96,7 +87,6 @@ def page(result: Result, growth: Sequence[Series] = ()) -> str:
         Section("How it was measured", list(_method(result))),
         *(Section(plot.title, [paragraph(_WORDS.get(plot.name, "")), figure(plot)]) for plot in all_plots(result)),
         _fapilog(result["fapilog"]),
-        _growth(growth),
         Section("All figures", list(_figures(result))),
         Section("What was compared", list(_peers(result))),
     ]
@@ -192,15 +182,6 @@ def _resolution_text(result: Result) -> str:
 def _fapilog(found: FapilogResult | None) -> Section:
     said = [paragraph(part.replace("\n", " ")) for part in found["method"].split("\n\n")] if found else []
     return Section("By fapilog's own method", [*said, *map(table_of, fapilog_tables(found) if found else ())])
-
-
-def _growth(growth: Iterable[Series]) -> Section:
-    parts = [part for series in growth for part in (f"<h3>{text(series['title'])}</h3>", *_growth_parts(series))]
-    return Section("How the cost grows", parts)
-
-
-def _growth_parts(series: Series) -> list[str]:
-    return [paragraph(series["sentence"]), figure(growth_plot(series)), paragraph(series["words"])]
 
 
 def _figures(result: Result) -> Iterator[str]:

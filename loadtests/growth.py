@@ -1,5 +1,7 @@
 """How the cost of logging grows: with processes, with the size of a record, with concurrent streams, with threads.
 
+    python loadtests/growth.py [--quick] [--json PATH]
+
 At each place the same work is done with and without logging, by turns, in slices of the same length; CPU time of the
 threads that do it is read around each slice, so what other processes do meanwhile counts little. The places take turns
 as well: a round goes through all of them, the next one back. What logging adds at the last place is divided by what it
@@ -10,20 +12,24 @@ The listener writes what waits between slices, so no record is refused: it is ch
 
 from __future__ import annotations
 
+import argparse
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Final
 
+from growth_calls import PROCESSES, RECORD_BYTES, THREADS
+from growth_quantity import Place, Quantity, Sample
+from growth_series import Point, Series
+from growth_streams import STREAMS
 from inference_logging.prove.bench.figures import bytes_text, time_text
-from inference_logging.prove.bench.growth_calls import PROCESSES, RECORD_BYTES, THREADS
-from inference_logging.prove.bench.growth_quantity import Place, Quantity, Sample
-from inference_logging.prove.bench.growth_streams import STREAMS
-from inference_logging.prove.bench.result import Estimate
-from inference_logging.prove.bench.series import Point, Series
+from inference_logging.prove.bench.machine import file_system, load, machine
+from inference_logging.prove.bench.result import SCHEMA, Estimate
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 
 QUANTITIES: Final = (PROCESSES, RECORD_BYTES, STREAMS, THREADS)
@@ -150,3 +156,34 @@ def _times(factor: float) -> str:
 
 def _estimate(found: Interval) -> Estimate:
     return {"value": found.value, "low": found.low, "high": found.high}
+
+
+def _show(series: Series) -> None:
+    print(f"{series['title']}: {series['sentence']}", flush=True)
+
+
+def main() -> None:
+    """Measure all quantities; each sentence is printed as soon as it is known."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two short rounds at few places: shows that it works")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
+    options = parser.parse_args()
+    load_before = load()
+    with tempfile.TemporaryDirectory() as scratch:
+        series = growth(
+            Path(scratch), options.quick, lambda one: print(f"{one['title']}: {one['sentence']}", flush=True)
+        )
+        found = {
+            "schema": SCHEMA,
+            "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "command": "make bench-growth",
+            "quick": options.quick,
+            "machine": machine(load_before, file_system(Path(scratch))),
+            "growth": series,
+        }
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

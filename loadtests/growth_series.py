@@ -1,4 +1,4 @@
-"""The form of what `inference-logging bench growth` finds: how a cost changes with one quantity."""
+"""The form of what `make bench-growth` finds: how a cost changes with one quantity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Series(TypedDict):
 
 
 class Grown(TypedDict):
-    """What `inference-logging bench growth` found: the content of `growth.json`."""
+    """What `make bench-growth` found: the content of `growth.json`."""
 
     schema: int
     made: str
