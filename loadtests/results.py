@@ -1,6 +1,6 @@
 """Keeps what the benchmarks found, and writes the figures of the pages from it: none of them is typed by hand.
 
-    python loadtests/results.py --keep NAME FILE [--keep …] [--update docs/figures.md …] [--pages]
+    python -m loadtests.results --keep NAME FILE [--keep …] [--update docs/figures.md …] [--pages]
 
 A command's result is a part of `loadtests/results/DATE-MACHINE.json`, under the command's name, with the day, the
 machine, the command and the versions that it was found with; the page of `inference-logging bench` stands beside it. A
@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from inference_logging.prove.bench.machine import load, machine
-from results_text import Part, block, comparison, cost
+from loadtests.results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = Path(__file__).resolve().parent / "results"
-BEGIN: Final = "<!-- begin: results, written by `python loadtests/results.py --update docs/figures.md` -->"
+BEGIN: Final = "<!-- begin: results, written by `python -m loadtests.results --update docs/figures.md` -->"
 END: Final = "<!-- end: results -->"
-BEGIN_COST: Final = "<!-- begin: cost, written by `python loadtests/results.py --update README.md` -->"
+BEGIN_COST: Final = "<!-- begin: cost, written by `python -m loadtests.results --update README.md` -->"
 END_COST: Final = "<!-- end: cost -->"
-BEGIN_PEERS: Final = "<!-- begin: peers, written by `python loadtests/results.py --update docs/comparison.md` -->"
+BEGIN_PEERS: Final = "<!-- begin: peers, written by `python -m loadtests.results --update docs/comparison.md` -->"
 END_PEERS: Final = "<!-- end: peers -->"
 SCHEMA: Final = 1
 _PACKAGES: Final = (

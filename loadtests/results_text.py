@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from inference_logging.prove.bench.figures import FORMS, share_text
-from results_rows import ROWS, TABLES, Row, Table
+from loadtests.results_rows import ROWS, TABLES, Row, Table
 
 THINNEST: Final = "thinnest wrapper"
 

@@ -4,7 +4,7 @@
 BENCH_OPTIONS :=
 
 bench: build ### Measure the listener, its process, verify and the audit lane
-	$(PYTHON) loadtests/bench.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.cost.bench $(BENCH_OPTIONS)
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.
@@ -14,18 +14,18 @@ bench-turns: build ## Measure what the middleware and other packages add by turn
 	python=/usr/bin/python$$version; packages=$(abspath $(VENV))/lib/python$$version/site-packages; \
 	[ -x "$$python" ] && PYTHONPATH="$(CURDIR):$$packages" "$$python" -c 'import fastapi, inference_logging, uvloop' \
 		2>/dev/null || python=$(PYTHON); \
-	PYTHONPATH="$(CURDIR):$$packages" "$$python" loadtests/bench_turns.py $(BENCH_OPTIONS)
+	PYTHONPATH="$(CURDIR):$$packages" "$$python" -m loadtests.turns.bench_turns $(BENCH_OPTIONS)
 
 bench-instructions: build ## Count what the request path executes; fails above +2 % of the noted bounds (about a minute)
 	@$(call require,cc,gcc libc6-dev,the marks between which valgrind counts)
 	@$(call require,valgrind,valgrind,counting instructions)
-	$(PYTHON) loadtests/bench_instructions.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.instructions.bench_instructions $(BENCH_OPTIONS)
 
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
 	$(VENV)/bin/inference-logging bench --out build/bench-peers
 
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/growth.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.cost.growth $(BENCH_OPTIONS)
 
 results: ## Measure what the pages quote and write it into them (an hour and a half, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
@@ -35,31 +35,31 @@ results: ## Measure what the pages quote and write it into them (an hour and a h
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
 	$(MAKE) bench-triton BENCH_OPTIONS="--json build/bench-triton.json"
 	$(MAKE) bench-vllm BENCH_OPTIONS="--json build/bench-vllm.json"
-	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth.json \
+	$(PYTHON) -m loadtests.results --keep peers build/bench-peers/result.json --keep growth build/bench-growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
 		--keep vllm build/bench-vllm.json \
 		--update docs/figures.md --update docs/comparison.md --update README.md
 
 bench-ab: build ### Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)
 	@$(call require,wrk,wrk,the load on a real server)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_ab.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.turns.bench_ab $(BENCH_OPTIONS)
 
 bench-vllm: vllm ### Measure what logging costs a real vLLM, beside its own logging (about half an hour, 15 GB of memory)
-	$(PYTHON) loadtests/bench_vllm.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.engine.bench_vllm $(BENCH_OPTIONS)
 
 bench-triton: triton ### Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
 	@($(call require,wrk,wrk,the load)) || true
-	$(PYTHON) loadtests/bench_triton.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.engine.bench_triton $(BENCH_OPTIONS)
 
 bench-parsl: parsl ### Measure what logging costs a task of Parsl, beside its own files (about five minutes)
-	$(PYTHON) loadtests/bench_parsl.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.engine.bench_parsl $(BENCH_OPTIONS)
 
 bench-view: build ### Measure the index of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.view.bench_view $(BENCH_OPTIONS)
 
 simulate-fleet: build clickhouse ### Let 1 to 1,000 pods ship to a real Kafka and to ClickHouse's engine while brokers, a zone and all pods die; write docs/fleet-simulation.md (not in CI; half an hour, 10 GB of memory)
 	@$(call install_tools,kafka)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/fleet_simulation.py --page
+	$(PYTHON) -m loadtests.fleet.fleet_simulation --page
 
 screenshots: build ### Take pictures of each page of `view`, light, dark and on a phone, into docs/images (needs chromium)
 	$(PYTHON) -m tests.screenshots --out docs/images

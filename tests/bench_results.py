@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-from growth import QUANTITIES, series_of
-from growth_quantity import Sample
-from growth_series import Grown, Series
 from inference_logging.prove.bench.result import (
     FIGURES,
     SCHEMA,
@@ -25,6 +18,9 @@ from inference_logging.prove.bench.result import (
     Result,
     Unit,
 )
+from loadtests.cost.growth import QUANTITIES, series_of
+from loadtests.cost.growth_quantity import Sample
+from loadtests.cost.growth_series import Grown, Series
 
 THREADS = (1, 16, 64)
 SILENT = ("empty", "empty-again", "stdlib-null")

@@ -13,12 +13,10 @@ import pytest
 
 pytestmark = pytest.mark.servers
 
-BENCH = Path(__file__).resolve().parent.parent / "loadtests" / "bench.py"
-
 
 def run_bench(tmp_path: Path, *sections: str) -> tuple[str, dict[str, Any]]:
     result = tmp_path / "result.json"
-    command = [sys.executable, str(BENCH), *sections, "--quick", "--json", str(result)]
+    command = [sys.executable, "-m", "loadtests.cost.bench", *sections, "--quick", "--json", str(result)]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment, timeout=240).stdout
     return output, json.loads(result.read_text(encoding="utf-8"))

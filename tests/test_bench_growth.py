@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import growth as growth_module
-from growth import QUANTITIES, series_of
-from growth_calls import PROCESSES, RECORD_BYTES, THREADS
-from growth_quantity import Place, Quantity, Sample, take_turns
-from growth_series import Grown
+from loadtests.cost import growth as growth_module
+from loadtests.cost.growth import QUANTITIES, series_of
+from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS
+from loadtests.cost.growth_quantity import Place, Quantity, Sample, take_turns
+from loadtests.cost.growth_series import Grown
 
 pytestmark = pytest.mark.servers
 

@@ -12,16 +12,14 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import bench_turns
-from bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
-from bench_turns_peers import Workload
-from bench_turns_ratio import across, ratio, trimmed_interval, verdict
-from bench_turns_report import Case, Row
-from bench_turns_slices import LOGGED, App, Block, Slices, Switch
 from inference_logging.read.stats.interval import Interval
-from wrk import find_wrk, run_wrk
+from loadtests.turns import bench_turns
+from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_peers import Workload
+from loadtests.turns.bench_turns_ratio import across, ratio, trimmed_interval, verdict
+from loadtests.turns.bench_turns_report import Case, Row
+from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
+from loadtests.turns.wrk import find_wrk, run_wrk
 
 ARMS = 3
 

@@ -14,20 +14,15 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import arrivals
-import demo_turns
-import load
-import measure
-import summary
-from arrivals import Arrival
-from bench_turns_report import Case
-from bench_turns_slices import Block
+from loadtests.compare import arrivals, demo_turns, load, measure, summary
+from loadtests.compare.arrivals import Arrival
+from loadtests.turns.bench_turns_report import Case
+from loadtests.turns.bench_turns_slices import Block
 
 pytestmark = pytest.mark.servers
 
-LOADTESTS = Path(measure.__file__).parent
+ROOT = Path(__file__).parent.parent
+DEMO = "import sys; from loadtests.compare import demo, demo_turns; sys.argv[0] = 'demo.py'; "
 AZURE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
     "2023-11-16 18:15:46.6805900,374,44\r\n"
@@ -41,13 +36,13 @@ def a_load(requests: int, seconds: float = 1.0, cpu_s: float = 0.5) -> load.Load
 
 
 def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(LOADTESTS / script), *options]
+    command = [sys.executable, "-m", f"loadtests.compare.{script}", *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def demo(code: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *options]
-    return subprocess.run(command, cwd=LOADTESTS, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_a_trace_in_the_azure_format_starts_at_zero_and_keeps_its_gaps(tmp_path: Path) -> None:
@@ -163,7 +158,7 @@ def test_an_open_loop_plays_every_arrival_and_reports_chunks(tmp_path: Path) -> 
 def test_a_broken_stream_counts_as_a_failure(tmp_path: Path) -> None:
     script = tmp_path / "locustfile.py"
     script.write_text(BROKEN_STREAM)
-    environment = {**os.environ, "PYTHONPATH": str(LOADTESTS)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert json.loads(done.stdout or "null") == {"failures": 1}, done.stderr
@@ -171,7 +166,7 @@ def test_a_broken_stream_counts_as_a_failure(tmp_path: Path) -> None:
 
 def test_compare_writes_a_report_and_finds_every_record(tmp_path: Path) -> None:
     options = ["--modes", "ours", "--scenarios", "trivial", "chat", "--rounds", "1", "--seconds", "8", "--users", "4"]
-    done = run("compare.py", *options, "--out", str(tmp_path))
+    done = run("compare", *options, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("records arrived = requests accepted") == 2
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -185,7 +180,7 @@ def test_compare_writes_a_report_and_finds_every_record(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> None:
     # The fewest turns of an interval: on a busy machine those of the demo take a minute.
-    code = "import sys, demo, demo_turns; demo_turns.LEAST_BLOCKS = 6; sys.argv[0] = 'demo.py'; demo.main()"
+    code = f"{DEMO}demo_turns.LEAST_BLOCKS = 6; demo.main()"
     done = demo(code, "--cost-seconds", "1", "--seconds", "3", "--rate", "10", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     shown = (
@@ -202,14 +197,14 @@ def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> 
 
 
 def test_what_the_demo_remarks_is_plain_text() -> None:
-    done = demo("import demo; print(*demo.HOW_TO_READ)")
+    done = demo("from loadtests.compare import demo; print(*demo.HOW_TO_READ)")
     assert (done.returncode, done.stderr) == (0, "")
     assert "make bench-turns" in done.stdout
     assert "`" not in done.stdout
 
 
 def test_the_demo_does_without_wrk_and_says_so(tmp_path: Path) -> None:
-    code = "import sys, demo, demo_turns; demo_turns.find_wrk = lambda: None; sys.argv[0] = 'demo.py'; demo.main()"
+    code = f"{DEMO}demo_turns.find_wrk = lambda: None; demo.main()"
     done = demo(code, "--seconds", "2", "--rate", "5", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not measured: wrk is missing" in done.stdout
@@ -234,7 +229,7 @@ gevent.monkey.patch_all()
 import json, threading
 from gevent.server import StreamServer
 from locust.env import Environment
-from users import ChatUser
+from loadtests.compare.users import ChatUser
 
 def break_off(connection, _):
     connection.recv(65536)

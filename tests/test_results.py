@@ -13,15 +13,13 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import results
-from bench_triton import COSTS
-from bench_turns import ROUTES
-from bench_turns_arms import COMPARED, OURS
-from bench_turns_peers import Workload
-from results_rows import ROWS, TABLES, Table
-from results_text import interval_text
+from loadtests import results
+from loadtests.engine.bench_triton import COSTS
+from loadtests.results_rows import ROWS, TABLES, Table
+from loadtests.results_text import interval_text
+from loadtests.turns.bench_turns import ROUTES
+from loadtests.turns.bench_turns_arms import COMPARED, OURS
+from loadtests.turns.bench_turns_peers import Workload
 from tests.bench_results import grown, made_up
 
 ROOT = Path(__file__).parent.parent
@@ -102,7 +100,7 @@ def directory(kept: Path, tmp_path: Path) -> Path:
 )
 def test_a_page_quotes_the_newest_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert results.updated(text, results.newest()) == text, f"run `python loadtests/results.py --update {page.name}`"
+    assert results.updated(text, results.newest()) == text, f"run `python -m loadtests.results --update {page.name}`"
 
 
 def test_the_page_of_figures_has_no_table_beside_the_generated_one() -> None:
@@ -276,7 +274,7 @@ def test_a_processors_name_is_short_in_the_files_name(cpu: str, name: str) -> No
 
 
 def command(*options: object) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, str(ROOT / "loadtests" / "results.py"), *map(str, options)]
+    program = [sys.executable, "-m", "loadtests.results", *map(str, options)]
     return subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -303,13 +301,13 @@ def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("bench.py", "--keep", "--quick"), "not allowed with argument"),
-        (("bench.py", "audit", "--keep"), "--keep with audit: only the result of all sections is kept"),
-        (("bench_turns.py", "--keep", "--quick"), "not allowed with argument"),
+        (("cost.bench", "--keep", "--quick"), "not allowed with argument"),
+        (("cost.bench", "audit", "--keep"), "--keep with audit: only the result of all sections is kept"),
+        (("turns.bench_turns", "--keep", "--quick"), "not allowed with argument"),
     ],
 )
 def test_a_benchmark_keeps_neither_a_quick_run_nor_a_part_of_one(options: tuple[str, ...], reason: str) -> None:
-    program = [sys.executable, str(ROOT / "loadtests" / options[0]), *options[1:]]
+    program = [sys.executable, "-m", f"loadtests.{options[0]}", *options[1:]]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert reason in done.stderr

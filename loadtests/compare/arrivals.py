@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-SHARED_TRACE = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "azure-llm-2023" / "conv.csv"
+SHARED_TRACE = Path(__file__).resolve().parents[3] / "shared" / "data" / "azure-llm-2023" / "conv.csv"
 """Where a checkout with shared data beside it keeps the chat hour."""
 
 

@@ -1,6 +1,6 @@
 """Compare ways of logging requests: what each costs a real server in requests per second, latency and CPU.
 
-    python loadtests/compare.py                                     # all modes, a few minutes
+    python -m loadtests.compare.compare                                     # all modes, a few minutes
 
 All modes of a round run side by side and are loaded by Locust in turns, in an order that rotates; each round has new
 processes. The server has a core to itself where there are two. Ratios are to the mode `none` of the same round;
@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-import report
-from load import SCENARIOS, Load, LoadError, Scenario, drive, warm_up
-from measure import CONTROL, Books, Cores, ServerError, ServerUnderTest
-from summary import BASE, Rounds, Row, rows
+from loadtests.compare import report
+from loadtests.compare.load import SCENARIOS, Load, LoadError, Scenario, drive, warm_up
+from loadtests.compare.measure import CONTROL, Books, Cores, ServerError, ServerUnderTest
+from loadtests.compare.summary import BASE, Rounds, Row, rows
 
 MODES = (BASE, "uvicorn-access", "stdlib-file", "stdlib-queue", "ours", CONTROL)
 TABLE_WIDTH = 140
@@ -51,7 +51,7 @@ class Plan:
     def command(self) -> str:
         """Return the command that repeats this."""
         return (
-            f"python loadtests/compare.py --scenarios {' '.join(self.scenarios)} "
+            f"python -m loadtests.compare.compare --scenarios {' '.join(self.scenarios)} "
             f"--modes {' '.join(self.modes)} --rounds {self.rounds} --seconds {self.seconds:g} "
             f"--users {self.users}"
         )

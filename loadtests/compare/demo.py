@@ -1,6 +1,6 @@
 """The main job in a minute: an inference server that records everything, what that costs it, and what is on disk then.
 
-    make demo          or: python loadtests/demo.py
+    make demo          or: python -m loadtests.compare.demo
 
 First the cost: one server, kept busy by wrk, serves by turns without and with logging (`demo_turns`); its CPU time per
 request and its requests per second stand with their intervals beside a control. Then the job: Locust plays an arrival
@@ -24,13 +24,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-import arrivals
-import demo_page
-from compare import machine, wide_console
-from demo_turns import CONNECTIONS, Cost, costs
-from load import LoadError, locust
-from measure import Books, Cores, ServerError, ServerUnderTest, records
-from report import books_text
+from loadtests.compare import arrivals, demo_page
+from loadtests.compare.compare import machine, wide_console
+from loadtests.compare.demo_turns import CONNECTIONS, Cost, costs
+from loadtests.compare.load import LoadError, locust
+from loadtests.compare.measure import Books, Cores, ServerError, ServerUnderTest, records
+from loadtests.compare.report import books_text
 
 FIRST_CHUNK: Final = "chat: time to first chunk"
 GAP: Final = "chat: gap between chunks"
@@ -72,7 +71,11 @@ def run(given: argparse.Namespace, console: Console) -> bool:
     with _waiting(console, "Locust plays the trace"):
         job = _job(given, trace, cores, logs)
     _show_job(console, job, logs)
-    facts = {"command": "python loadtests/demo.py", "machine": machine(), "connections of wrk": str(CONNECTIONS)}
+    facts = {
+        "command": "python -m loadtests.compare.demo",
+        "machine": machine(),
+        "connections of wrk": str(CONNECTIONS),
+    }
     page = demo_page.write(given.out, found, facts, HOW_TO_READ)
     _show_places(console, logs, page)
     return job.books.balanced and not job.failures

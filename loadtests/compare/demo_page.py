@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import report
-from demo_turns import Cost
 from inference_logging.read.pages.content import Plot, Table
 from inference_logging.read.pages.page import Section
 from inference_logging.read.pages.parts import figure, table_of
 from inference_logging.read.stats.interval import Interval
+from loadtests.compare import report
+from loadtests.compare.demo_turns import Cost
 
 _HEADS = ("", "without", "added by logging", "with ÷ without", "the control", "turns of each")
 

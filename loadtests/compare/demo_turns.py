@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bench_turns import Server, running
-from bench_turns_arms import WITH_AND_WITHOUT
-from bench_turns_ratio import ratio, trimmed_interval
-from bench_turns_report import LEAST_BLOCKS, Case
-from bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
 from inference_logging.read.stats.interval import Interval
-from wrk import find_wrk, run_wrk
+from loadtests.turns.bench_turns import Server, running
+from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
+from loadtests.turns.bench_turns_ratio import ratio, trimmed_interval
+from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case
+from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
+from loadtests.turns.wrk import find_wrk, run_wrk
 
 CONNECTIONS: Final = 16
 CASES: Final = {

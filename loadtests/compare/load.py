@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from measure import HERE, ServerUnderTest
+from loadtests.compare.measure import HERE, ServerUnderTest
 
 SATURATED = 0.9
 WARM_UP_REQUESTS = 200

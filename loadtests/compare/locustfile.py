@@ -1,7 +1,7 @@
-"""What `locust -f loadtests/locustfile.py` runs: the users of users.py, in a closed loop or over an arrival trace.
+"""What Locust runs: the users of users.py, in a closed loop or over an arrival trace.
 
-    locust -f loadtests/locustfile.py --headless -H http://127.0.0.1:8000 -u 16 -t 30s ChatUser
-    locust -f loadtests/locustfile.py --headless -H http://127.0.0.1:8000 --trace-seconds 30 --trace-rate 20
+    locust -f loadtests/compare/locustfile.py --headless -H http://127.0.0.1:8000 -u 16 -t 30s ChatUser
+    locust -f loadtests/compare/locustfile.py --headless -H http://127.0.0.1:8000 --trace-seconds 30 --trace-rate 20
 
 The second form is the open loop: it ends when the last answer has come. `--result FILE` writes what a comparison
 needs, with times finer than Locust's own statistics, which round to milliseconds.
@@ -10,6 +10,7 @@ needs, with times finer than Locust's own statistics, which round to millisecond
 from __future__ import annotations
 
 import json
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
@@ -19,10 +20,10 @@ from typing import Any
 from locust import events
 from locust.env import Environment
 
-import arrivals
-import shapes
-import users
-from users import ChatUser, CompletionUser, Stream64User, TrivialUser
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # Locust puts only this folder there
+
+from loadtests.compare import arrivals, shapes, users
+from loadtests.compare.users import ChatUser, CompletionUser, Stream64User, TrivialUser
 
 __all__ = ["ChatUser", "CompletionUser", "Stream64User", "TrivialUser"]
 

@@ -75,7 +75,7 @@ class ServerUnderTest:
     """One server process. Leaving the context stops it, whatever happened."""
 
     def __init__(self, mode: str, directory: Path, core: int) -> None:
-        """Start ``loadtests/server.py`` in `mode`, its log in `directory`, on `core`.
+        """Start ``loadtests/compare/server.py`` in `mode`, its log in `directory`, on `core`.
 
         What an earlier run left in `directory` is removed. Raises ``ServerError`` if anything else is in there.
         """
@@ -104,7 +104,12 @@ class ServerUnderTest:
 
     def _command(self, fd: int, core: int) -> list[str]:
         options = {"mode": self.mode, "fd": fd, "core": core, "directory": self.directory, "counts": self._counts}
-        return [sys.executable, str(HERE / "server.py"), *(f"--{name}={value}" for name, value in options.items())]
+        return [
+            sys.executable,
+            "-m",
+            "loadtests.compare.server",
+            *(f"--{name}={value}" for name, value in options.items()),
+        ]
 
     @property
     def url(self) -> str:

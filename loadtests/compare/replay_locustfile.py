@@ -1,6 +1,6 @@
 """Locust sends the requests of an export at their recorded times, with the reader and the bodies of `replay`.
 
-    locust -f loadtests/replay_locustfile.py --headless -H http://127.0.0.1:8000 --export batch.jsonl --speed 2
+    locust -f loadtests/compare/replay_locustfile.py --headless -H http://127.0.0.1:8000 --export batch.jsonl --speed 2
 
 The run ends when the last answer has come. Clients leave where the recorded ones left. For a comparison with the
 recorded run: `inference-logging replay`.
@@ -8,6 +8,7 @@ recorded run: `inference-logging replay`.
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import ArgumentParser
 from pathlib import Path
@@ -19,10 +20,13 @@ from locust import FastHttpUser, events, task
 from locust.contrib.fasthttp import FAILURE_EXCEPTIONS
 from locust.env import Environment
 
-import shapes
 from inference_logging.prove.replay.events import has_content
 from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, Planned, Schedule
-from users import events as messages_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # Locust puts only this folder there
+
+from loadtests.compare import shapes
+from loadtests.compare.users import events as messages_of
 
 
 class ReplayUser(FastHttpUser):

@@ -10,8 +10,8 @@ from inference_logging.read.pages import page as pages
 from inference_logging.read.pages.content import Plot, Table
 from inference_logging.read.pages.page import Section
 from inference_logging.read.pages.parts import paragraph, points, side_by_side, table_of
-from measure import Books
-from summary import BASE, Row, Spread
+from loadtests.compare.measure import Books
+from loadtests.compare.summary import BASE, Row, Spread
 
 GOAL = 0.985
 

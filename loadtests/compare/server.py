@@ -1,6 +1,6 @@
 """The server under test: one app, one worker, and a choice of how its requests are logged.
 
-    python loadtests/server.py --mode ours --port 8000 --directory out/logs
+    python -m loadtests.compare.server --mode ours --port 8000 --directory out/logs
 
 The app is that of examples/fastapi with two routes added: `/trivial`, and `/stream64` (64 chunks at full pace).
 Everything but the logging is the same in all modes: httptools, uvloop, one process, one core if `--core` is given.
@@ -24,7 +24,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from baselines import StdlibLogging
+from loadtests.compare.baselines import StdlibLogging
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -59,7 +59,7 @@ def build_app(mode: str, directory: Path) -> FastAPI:
     """Return the example's app with the two added routes, logged as `mode` says."""
     os.environ["INFERENCE_LOGGING_DIRECTORY"] = str(directory)
     os.environ["INFERENCE_LOGGING_SERVER_RECORD"] = "off"  # requests and their records are counted
-    sys.path.append(str(Path(__file__).resolve().parent.parent / "examples" / "fastapi"))
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "examples" / "fastapi"))
     import app as example
 
     app: FastAPI = example.app

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from locust import LoadTestShape, User
 
-from arrivals import Arrival
+from loadtests.compare.arrivals import Arrival
 
 
 class OpenLoop(LoadTestShape):

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from load import SATURATED, Load
-from measure import Books
+from loadtests.compare.load import SATURATED, Load
+from loadtests.compare.measure import Books
 
 BASE = "none"
 

@@ -14,8 +14,8 @@ import gevent.pool
 from locust import FastHttpUser, task
 from locust.contrib.fasthttp import FAILURE_EXCEPTIONS
 
-from arrivals import Arrival
-from shapes import OpenLoop
+from loadtests.compare.arrivals import Arrival
+from loadtests.compare.shapes import OpenLoop
 
 MAX_PROMPT_WORDS = 2000
 """Longer prompts are cut: the server makes nothing of the words, and the load tool would pay for them."""

@@ -1,6 +1,6 @@
 """What the parts beside the request path take, with the goal beside each figure: ``make bench``.
 
-    python loadtests/bench.py [SECTION ...] [--quick | --keep] [--json PATH]
+    python -m loadtests.cost.bench [SECTION ...] [--quick | --keep] [--json PATH]
 
 The listener, its process, `verify` and the audit lane; each section's module says how it measures and why. The load
 average is printed because it must be read with the figures: what others run at the same time takes the listener's core
@@ -14,12 +14,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from bench_audit import audit
-from bench_listener import listener
-from bench_report import Report, machine
-from bench_sidecar import sidecar
-from bench_verify import verify
-from results import keep
+from loadtests.cost.bench_audit import audit
+from loadtests.cost.bench_listener import listener
+from loadtests.cost.bench_report import Report, machine
+from loadtests.cost.bench_sidecar import sidecar
+from loadtests.cost.bench_verify import verify
+from loadtests.results import keep
 
 SECTIONS: dict[str, Callable[[bool], Report]] = {
     "listener": listener,

@@ -21,8 +21,8 @@ from statistics import median
 
 import orjson
 
-from bench_loggers import ours, scratch_directory
-from bench_report import Report, at_least, pairwise, percentile
+from loadtests.cost.bench_loggers import ours, scratch_directory
+from loadtests.cost.bench_report import Report, at_least, pairwise, percentile
 
 TASKS = 256
 POOL = 32

@@ -19,9 +19,18 @@ import os
 import time
 from pathlib import Path
 
-from bench_loggers import DRAIN_S, Ours, emit_many, fitting_queue_bytes, memory_directory, ours, pin, scratch_directory
-from bench_report import Report, at_least
 from inference_logging import Logger
+from loadtests.cost.bench_loggers import (
+    DRAIN_S,
+    Ours,
+    emit_many,
+    fitting_queue_bytes,
+    memory_directory,
+    ours,
+    pin,
+    scratch_directory,
+)
+from loadtests.cost.bench_report import Report, at_least
 
 CHUNK = 1000
 

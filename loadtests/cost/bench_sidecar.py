@@ -20,11 +20,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench_loggers import EVENT, FIELDS, emit_until_accepted, free_port, memory_directory, scratch_directory
-from bench_report import Report, at_most
 from inference_logging import Config, Logger
+from loadtests.cost.bench_loggers import (
+    EVENT,
+    FIELDS,
+    emit_until_accepted,
+    free_port,
+    memory_directory,
+    scratch_directory,
+)
+from loadtests.cost.bench_report import Report, at_most
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 10_000
 DEADLINE_S = 60.0
 LOOK_S = 0.001

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import orjson
 
-from bench_loggers import emit_until_accepted, memory_directory, ours, scratch_directory
-from bench_report import Report, at_least
 from inference_logging.cli import native
 from inference_logging.record.config import Config
+from loadtests.cost.bench_loggers import emit_until_accepted, memory_directory, ours, scratch_directory
+from loadtests.cost.bench_report import Report, at_least
 
 CHUNK = 10_000
 

@@ -1,6 +1,6 @@
 """How the cost of logging grows: with processes, with the size of a record, with concurrent streams, with threads.
 
-    python loadtests/growth.py [--quick] [--json PATH]
+    python -m loadtests.cost.growth [--quick] [--json PATH]
 
 At each place the same work is done with and without logging, by turns, in slices of the same length; CPU time of the
 threads that do it is read around each slice, so what other processes do meanwhile counts little. The places take turns
@@ -23,14 +23,14 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from growth_calls import PROCESSES, RECORD_BYTES, THREADS
-from growth_quantity import Place, Quantity, Sample
-from growth_series import Point, Series
-from growth_streams import STREAMS
 from inference_logging.prove.bench.figures import bytes_text, time_text
 from inference_logging.prove.bench.machine import file_system, load, machine
 from inference_logging.prove.bench.result import SCHEMA, Estimate
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
+from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS
+from loadtests.cost.growth_quantity import Place, Quantity, Sample
+from loadtests.cost.growth_series import Point, Series
+from loadtests.cost.growth_streams import STREAMS
 
 QUANTITIES: Final = (PROCESSES, RECORD_BYTES, STREAMS, THREADS)
 _ROUNDS: Final = 5

@@ -13,8 +13,8 @@ from multiprocessing.synchronize import Barrier
 from statistics import median
 from typing import Any, Final
 
-from growth_quantity import DRAIN_S, EVENT, Place, Quantity, Sample, take_turns
 from inference_logging import Logger
+from loadtests.cost.growth_quantity import DRAIN_S, EVENT, Place, Quantity, Sample, take_turns
 
 FIELDS: Final = ("method", "path", "status", "duration_s", "model", "stream", "error", "tokens", "user", "text")
 VALUES: Final = ("POST", "/v1/chat/completions", 200, 0.0123, "llama-3.1-8b", True, None, 128, "user-7f3a9c")

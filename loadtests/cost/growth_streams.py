@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any, Final
 
-from growth_quantity import DRAIN_S, Place, Quantity, Sample, take_turns
 from inference_logging import InferenceLoggingMiddleware, Logger
+from loadtests.cost.growth_quantity import DRAIN_S, Place, Quantity, Sample, take_turns
 
 CHUNKS: Final = 64
 _CHUNK: Final = b'data: {"id":"gen-1","object":"text_completion","choices":[{"index":0,"text":"word "}]}\n\n'

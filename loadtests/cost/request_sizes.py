@@ -1,6 +1,6 @@
 """What one request takes in the queue, in segments, compressed, and of the listener's processor.
 
-Run: python loadtests/request_sizes.py (seconds). It prints the table of docs/sizing.md.
+Run: python -m loadtests.cost.request_sizes (seconds). It prints the table of docs/sizing.md.
 """
 
 from __future__ import annotations

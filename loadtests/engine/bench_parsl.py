@@ -1,6 +1,6 @@
 """What logging costs a task of Parsl's HighThroughputExecutor, as ratios to no logging: ``make bench-parsl``.
 
-    python loadtests/bench_parsl.py [--quick] [--json PATH]
+    python -m loadtests.engine.bench_parsl [--quick] [--json PATH]
 
 Each round starts four programs with one worker each: Parsl without logging, once more without (the control), with its
 own files (its default), and with ours, which takes the same lines: DEBUG in the submit process, INFO in interchange,
@@ -28,13 +28,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench_loggers import memory_directory, scratch_directory
-from bench_report import machine
 from inference_logging._native import queues_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from inference_logging.segments import read_records
+from loadtests.cost.bench_loggers import memory_directory, scratch_directory
+from loadtests.cost.bench_report import machine
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 VENV: Final = ROOT / ".venv-parsl"
 MODES: Final = ("off", "control", "default", "ours")
 RATE: Final = re.compile(r"Tasks per second: ([\d.]+)")
@@ -50,7 +50,7 @@ class Program:
         """Start it. Raises ``RuntimeError`` with its output if it does not get ready."""
         self.directory, self._queues = directory, queues
         self._errors = directory / "stderr"
-        command = [str(VENV / "bin" / "python"), str(ROOT / "loadtests" / "parsl_load.py")]
+        command = [str(VENV / "bin" / "python"), str(Path(__file__).with_name("parsl_load.py"))]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*command, mode, str(directory), str(workers)],
@@ -118,7 +118,7 @@ def environment(queues: Path) -> dict[str, str]:
     return {
         **inherited,
         "PATH": f"{VENV / 'bin'}{os.pathsep}{inherited['PATH']}",
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "loadtests"))),
+        "PYTHONPATH": str(ROOT),
         "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(queues),
     }
 

@@ -1,6 +1,6 @@
 """What logging costs a real Triton server, as ratios to no logging: ``make bench-triton``.
 
-    python loadtests/bench_triton.py [--quick] [--json PATH]
+    python -m loadtests.engine.bench_triton [--quick] [--json PATH]
 
 One server has a model for each way of logging, all of which give back what they got, with two instances each: one is
 loaded at a time by ``wrk`` over HTTP with 16 connections, right before or right after the model without logging, by
@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_loggers import free_port, memory_directory, scratch_directory
-from bench_report import Report, at_least, at_most, machine
-from wrk import find_wrk
+from loadtests.cost.bench_loggers import free_port, memory_directory, scratch_directory
+from loadtests.cost.bench_report import Report, at_least, at_most, machine
+from loadtests.turns.wrk import find_wrk
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 16
 START_S: Final = 60.0
@@ -136,7 +136,7 @@ def running(directory: Path) -> Iterator[Server]:
     """Run a server and our listener beside it."""
     venv = ROOT / ".venv-triton"
     (home,) = venv.glob("lib/python3*/site-packages/pytriton/tritonserver")
-    shutil.copytree(ROOT / "loadtests" / "triton_models", directory / "models")
+    shutil.copytree(Path(__file__).with_name("triton_models"), directory / "models")
     ports = {name: free_port() for name in ("http", "grpc", "metrics")}
     with scratch_directory(memory_directory()) as queues, (directory / "console.log").open("wb") as console:
         environment = _environment(venv, directory, queues)

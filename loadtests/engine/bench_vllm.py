@@ -1,6 +1,6 @@
 """What logging costs a real vLLM server, as ratios to no logging: ``make bench-vllm``.
 
-    python loadtests/bench_vllm.py [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
+    python -m loadtests.engine.bench_vllm [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
 
 Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round;
 blocks of rounds start new servers, since two processes of one program can differ by some percent for their whole life.
@@ -22,12 +22,12 @@ from operator import attrgetter, truediv
 from pathlib import Path
 from typing import Final
 
-from bench_loggers import scratch_directory
-from bench_report import Goal, Report, at_least, at_most, machine, pairwise
-from bench_vllm_load import CONNECTIONS, SHAPES, Shape
-from bench_vllm_server import MEANINGS, MODES, SETTLE_S, Cores, Place, Server, running
+from loadtests.cost.bench_loggers import scratch_directory
+from loadtests.cost.bench_report import Goal, Report, at_least, at_most, machine, pairwise
+from loadtests.engine.bench_vllm_load import CONNECTIONS, SHAPES, Shape
+from loadtests.engine.bench_vllm_server import MEANINGS, MODES, SETTLE_S, Cores, Place, Server, running
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 BASES: Final = ("none", "control")
 IDLE_S: Final = 5.0
 

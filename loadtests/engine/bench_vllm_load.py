@@ -17,7 +17,7 @@ from typing import Final, cast
 
 import uvloop
 
-from bench_report import percentile
+from loadtests.cost.bench_report import percentile
 
 HOST: Final = "127.0.0.1"
 CONNECTIONS: Final = 8

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baselines import RequestLog, StdlibLogging
+from loadtests.compare.baselines import RequestLog, StdlibLogging
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

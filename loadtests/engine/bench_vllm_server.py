@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from baselines import LOG_NAME
-from bench_loggers import free_port, memory_directory, scratch_directory
-from bench_vllm_load import HOST, Seen, Shape, load
+from loadtests.compare.baselines import LOG_NAME
+from loadtests.cost.bench_loggers import free_port, memory_directory, scratch_directory
+from loadtests.engine.bench_vllm_load import HOST, Seen, Shape, load
 
 START_S: Final = 300.0
 STOP_S: Final = 30.0
@@ -31,7 +31,7 @@ SETTLE_S: Final = 0.7
 """Longer than ``flush_interval_s``: what the listener does for a load is part of its cost."""
 METRICS: Final = "/logging-metrics"
 
-_HERE: Final = Path(__file__).resolve().parent
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _ENGINE: Final = (
     *("--host", HOST, "--served-model-name", "tiny", "--distributed-executor-backend", "uni"),
     *("--no-async-scheduling", "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "32"),
@@ -70,8 +70,8 @@ MODES: Final = {
     "none": Mode(),
     "ours": Mode(middleware=_OURS),
     "control": Mode(),
-    "stdlib-file": Mode(peer="bench_vllm_peers.File"),
-    "stdlib-queue": Mode(peer="bench_vllm_peers.Queue"),
+    "stdlib-file": Mode(peer="loadtests.engine.bench_vllm_peers.File"),
+    "stdlib-queue": Mode(peer="loadtests.engine.bench_vllm_peers.Queue"),
     "vllm-outputs": Mode(_PEER),
 }
 MEANINGS: Final = (
@@ -244,7 +244,7 @@ def _command(mode: str, place: Place, port: int) -> list[str]:
 def _environment(place: Place, logs: Path, queues: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
     ours = {"DIRECTORY": str(logs), "QUEUE_DIRECTORY": str(queues), "METRICS_PATH": METRICS}
-    path = os.pathsep.join([*filter(None, [inherited.get("PYTHONPATH")]), str(_HERE)])
+    path = os.pathsep.join([*filter(None, [inherited.get("PYTHONPATH")]), str(_ROOT)])
     settings = {f"INFERENCE_LOGGING_{name}": value for name, value in ours.items()}
     settings["INFERENCE_LOGGING_SERVER_RECORD"] = "off"
     return {

@@ -104,6 +104,6 @@ def main(mode: str, directory: Path, workers: int = 1) -> None:
 
 
 if __name__ == "__main__":
-    import parsl_load
+    from loadtests.engine import parsl_load
 
     parsl_load.main(sys.argv[1], Path(sys.argv[2]).absolute(), *map(int, sys.argv[3:]))

@@ -1,6 +1,6 @@
 """The page of the fleet simulation: its picture, its table, and what it means for more pods than one machine can hold.
 
-``python loadtests/fleet_page.py`` writes docs/fleet-simulation.md and its picture again, from the kept result.
+``python -m loadtests.fleet.fleet_page`` writes docs/fleet-simulation.md and its picture again, from the kept result.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import results
-from fleet_pods import ZONES
-from results_text import Part
+from loadtests import results
+from loadtests.fleet.fleet_pods import ZONES
+from loadtests.results_text import Part
 
 PART: Final = "fleet"
 RESULTS: Final = results.RESULTS / "fleet"
 PAGE: Final = results.ROOT / "docs" / "fleet-simulation.md"
 PICTURE: Final = PAGE.parent / "images" / "fleet-simulation.png"
-BEGIN: Final = "<!-- begin: fleet, written by `python loadtests/fleet_page.py` -->"
+BEGIN: Final = "<!-- begin: fleet, written by `python -m loadtests.fleet.fleet_page` -->"
 END: Final = "<!-- end: fleet -->"
 ON_PAPER: Final = (1_000, 10_000, 100_000)
 REPLICAS: Final = 3

@@ -1,6 +1,6 @@
 """The pods of one zone as processes: each has directories, a queue, a listener and an instance id of its own.
 
-    python loadtests/fleet_pods.py SETTINGS POD…
+    python -m loadtests.fleet.fleet_pods SETTINGS POD…
 
 One process imports the package and forks the pods; each then opens its logger and serves requests at the times of an
 arrival trace, compressed in time. Lines on standard input: ``begin SECONDS`` (of the monotonic clock) is time zero,
@@ -22,10 +22,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import arrivals
-from arrivals import Arrival
-from fleet_count import Book, Note
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
+from loadtests.compare import arrivals
+from loadtests.compare.arrivals import Arrival
+from loadtests.fleet.fleet_count import Book, Note
 
 SERVICE: Final = "fleet"
 SAMPLE: Final = 8

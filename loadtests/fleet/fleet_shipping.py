@@ -1,8 +1,8 @@
 """What works on the directories of many pods within one process.
 
-    python loadtests/fleet_shipping.py ship DESTINATION PATTERN STATE   until SIGTERM, then what is left
-    python loadtests/fleet_shipping.py once DESTINATION PATTERN STATE   what is there
-    python loadtests/fleet_shipping.py recover VOLUME…                  queues of pods that do not return
+    python -m loadtests.fleet.fleet_shipping ship DESTINATION PATTERN STATE   until SIGTERM, then what is left
+    python -m loadtests.fleet.fleet_shipping once DESTINATION PATTERN STATE   what is there
+    python -m loadtests.fleet.fleet_shipping recover VOLUME…                  queues of pods that do not return
 
 ``ship`` is `inference-logging ship --each PATTERN --state STATE`. It prints ``ready`` once it has found what is there,
 and at its end how many records it has sent and in how many batches.
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from fleet_pods import SERVICE
 from inference_logging import Config
 from inference_logging.cli import native
 from inference_logging.cli.ship import Stop
@@ -27,6 +26,7 @@ from inference_logging.ship.directories import Pattern
 from inference_logging.ship.line import Destination, Line, Sent
 from inference_logging.ship.offsets import State
 from inference_logging.ship.sources import EachSource
+from loadtests.fleet.fleet_pods import SERVICE
 
 DRAIN_S: Final = 300.0
 

@@ -1,6 +1,6 @@
 """A fleet on one machine: pods, their shippers, a Kafka of three zones and ClickHouse's engine, while parts of it die.
 
-    python loadtests/fleet_simulation.py [--pods 1 10 100 1000] [--requests 100] [--seconds 150] [--page]
+    python -m loadtests.fleet.fleet_simulation [--pods 1 10 100 1000] [--requests 100] [--seconds 150] [--page]
 
 Each pod is a process with a queue, a listener and an identity of its own, and serves the arrivals of a trace, in
 compressed time. Its load is the same in every fleet, so that a thousand pods have a thousand times the records of one.
@@ -33,20 +33,20 @@ from typing import Any, Final
 
 import orjson
 
-import arrivals
-import fleet_page
-import results
-from fleet_count import Book, count, key
-from fleet_kafka import Cluster, record_of
-from fleet_page import LOST
-from fleet_pods import SAMPLE, SERVICE, ZONES, Settings
-from fleet_processes import Child, Usage
 from inference_logging.prove.bench.machine import load
 from inference_logging.ship.clickhouse.destination import ClickHouseDestination
 from inference_logging.ship.clickhouse.place import Place
 from inference_logging.ship.kafka import RESOURCE
 from inference_logging.ship.line import Line
-from request_sizes import measure_segments
+from loadtests import results
+from loadtests.compare import arrivals
+from loadtests.cost.request_sizes import measure_segments
+from loadtests.fleet import fleet_page
+from loadtests.fleet.fleet_count import Book, count, key
+from loadtests.fleet.fleet_kafka import Cluster, record_of
+from loadtests.fleet.fleet_page import LOST
+from loadtests.fleet.fleet_pods import SAMPLE, SERVICE, ZONES, Settings
+from loadtests.fleet.fleet_processes import Child, Usage
 from tests.shipping.clickhouse import KEY, ClickHouse
 
 EVENTS: Final = {
@@ -58,9 +58,9 @@ BLOCK_ROWS: Final = 10_000
 _LOOK_S: Final = 2.0
 _SETTLE_S: Final = 20.0
 """After that brokers that have just started take no more than idle ones."""
-_HERE: Final = Path(__file__).parent
 _SHIP: Final = [sys.executable, "-m", "inference_logging.cli.main", "ship"]
-_FOLLOW: Final = [sys.executable, str(_HERE / "fleet_shipping.py")]
+_PODS: Final = [sys.executable, "-m", "loadtests.fleet.fleet_pods"]
+_FOLLOW: Final = [sys.executable, "-m", "loadtests.fleet.fleet_shipping"]
 
 
 class Run:
@@ -118,7 +118,9 @@ class Run:
 
     def _zone(self, at: int, pods: Sequence[int]) -> Child:
         settings = json.dumps(self._settings._asdict())
-        return Child(sys.executable, _HERE / "fleet_pods.py", settings, *map(str, pods), said=self._said(f"zone-{at}"))
+        return Child(
+            sys.executable, "-m", "loadtests.fleet.fleet_pods", settings, *map(str, pods), said=self._said(f"zone-{at}")
+        )
 
     def _shipper(self, pod: int, *options: str) -> Child:
         return Child(*_SHIP, "--to", self._to, "--directory", self._logs(pod), *options, said=self._said(f"ship-{pod}"))
@@ -353,7 +355,7 @@ def main() -> None:
     result = simulate(options.out.resolve(), options.pods, options.requests, options.seconds, trace)
     (options.out / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
     if options.page:
-        command = f"python loadtests/fleet_simulation.py --pods {' '.join(map(str, options.pods))} --page"
+        command = f"python -m loadtests.fleet.fleet_simulation --pods {' '.join(map(str, options.pods))} --page"
         results.keep(fleet_page.PART, result, fleet_page.RESULTS, command)
         fleet_page.write(fleet_page.newest())
     lost = [run["pods"] for run in result["runs"] if run["kafka"]["missing"] or run["engine"]["missing"]]

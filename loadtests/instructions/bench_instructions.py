@@ -35,11 +35,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import callgrind
-from bench_loggers import scratch_directory
-from callgrind import Counts
+from loadtests.cost.bench_loggers import scratch_directory
+from loadtests.instructions import callgrind
+from loadtests.instructions.callgrind import Counts
 
 HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
 BOUNDS: Final = HERE / "instruction_bounds.json"
 NATIVE: Final = "inference_logging/_native"
 MAIN_THREAD: Final = 1
@@ -173,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if above else 0
 
 
-def count_all(interpreter: Interpreter, package: Path = HERE.parent) -> dict[str, tuple[dict[str, Any], Counts]]:
+def count_all(interpreter: Interpreter, package: Path = ROOT) -> dict[str, tuple[dict[str, Any], Counts]]:
     """Return what each row says of itself, and its counts per unit; the package is the one in ``package``."""
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda names: count(interpreter, names, package), TOGETHER))
@@ -181,7 +182,7 @@ def count_all(interpreter: Interpreter, package: Path = HERE.parent) -> dict[str
 
 
 def count(
-    interpreter: Interpreter, names: Sequence[str], package: Path = HERE.parent
+    interpreter: Interpreter, names: Sequence[str], package: Path = ROOT
 ) -> dict[str, tuple[dict[str, Any], Counts]]:
     """Count these rows in one process."""
     with scratch_directory() as directory:
@@ -249,7 +250,7 @@ def _environment(directory: Path, package: Path) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
         "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join([str(package), sysconfig.get_path("platlib")]),
+        "PYTHONPATH": os.pathsep.join([str(package), sysconfig.get_path("platlib"), str(ROOT)]),
         "PYTHONNOUSERSITE": "1",
         "OPENBLAS_NUM_THREADS": "1",
         **settings(directory),

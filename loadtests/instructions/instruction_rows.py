@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from instruction_requests import (
+from loadtests.instructions.instruction_requests import (
     ANSWER,
     BODY,
     CLIENT_HEADERS,
@@ -37,7 +37,7 @@ from instruction_requests import (
     TRACE_HEADERS,
 )
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parents[2]
 COUNT: Final = 256
 FEW: Final = 64
 BATCH: Final = 8
@@ -149,8 +149,8 @@ class Rows:
 
     def emit(self) -> Row:
         """Emit an event with ten fields."""
-        from bench_loggers import EVENT, FIELDS, emit_many, empty_call
         from inference_logging import Logger
+        from loadtests.cost.bench_loggers import EVENT, FIELDS, emit_many, empty_call
 
         call = self._stack.enter_context(Logger(self.config)).event(EVENT, FIELDS)
         return self._calls(lambda count: emit_many(call, count), lambda count: emit_many(empty_call, count))

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_turns_report import place
 from inference_logging.read.stats.interval import Interval
-from measure import HERE
-from wrk import HOST, find_wrk
+from loadtests.turns.bench_turns_report import place
+from loadtests.turns.wrk import HOST, find_wrk
 
 BURN_US: Final = 2000.0
 COSTS: Final = (0.0, 0.05)
@@ -86,8 +85,10 @@ def measure(wrk: str, cost: float, limit_s: float) -> Run:
         environment = {**os.environ, **own}
         port = free_port()
         url = f"http://{HOST}:{port}"
-        options = ["--app-dir", str(HERE), "--port", str(port), "--no-access-log", "--log-level", "warning"]
-        server = subprocess.Popen([sys.executable, "-m", "uvicorn", "bench_ab_app:app", *options], env=environment)
+        options = ["--port", str(port), "--no-access-log", "--log-level", "warning"]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "loadtests.turns.bench_ab_app:app", *options], env=environment
+        )
         try:
             wait_until_up(server, f"{url}{METRICS}")
             load = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{limit_s + MARGIN_S:.0f}s", f"{url}/"]

@@ -1,6 +1,6 @@
 """What logging costs, by turns within one process: ``make bench-turns``.
 
-    python loadtests/bench_turns.py [inside] [uvicorn] [--seconds S] [--processes N] [--quick | --keep] [--json PATH]
+    python -m loadtests.turns.bench_turns [inside] [uvicorn] [--seconds S] [--processes N] [--quick | --keep]
 
 Two processes of one program can differ by some percent for their whole life, and a shared machine has moods; logging
 costs less than either. So one process serves the same application in arms that take turns. A slice is some
@@ -39,15 +39,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench_loggers import memory_directory, scratch_directory
-from bench_turns_arms import COMPARED
-from bench_turns_inside import inside
-from bench_turns_peers import Workload
-from bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row, head, place
-from bench_turns_slices import Block
-from results import keep
-from wrk import HOST, find_wrk, run_wrk
+from loadtests.cost.bench_loggers import memory_directory, scratch_directory
+from loadtests.results import keep
+from loadtests.turns.bench_turns_arms import COMPARED
+from loadtests.turns.bench_turns_inside import inside
+from loadtests.turns.bench_turns_peers import Workload
+from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row, head, place
+from loadtests.turns.bench_turns_slices import Block
+from loadtests.turns.wrk import HOST, find_wrk, run_wrk
 
+SERVER: Final = "loadtests.turns.bench_turns_server"
 LIMIT_S: Final = 60
 START_S: Final = 30.0
 STOP_S: Final = 60.0
@@ -136,11 +137,10 @@ class Server:
 def running(arms: Sequence[str], clock: str = "thread") -> Iterator[Server]:
     """Run the server with these arms on the first core; ``clock``: whose CPU time a slice is, as the server has it."""
     with scratch_directory(memory_directory()) as directory, socket.create_server((HOST, 0), backlog=1024) as listening:
-        server = Path(__file__).resolve().parent / "bench_turns_server.py"
         options = ["--fd", str(listening.fileno()), "--core", str(min(os.sched_getaffinity(0))), "--clock", clock]
         with (directory / "console.log").open("wb") as console:
             process = subprocess.Popen(
-                [sys.executable, str(server), *options, "--directory", str(directory / "log"), *arms],
+                [sys.executable, "-m", SERVER, *options, "--directory", str(directory / "log"), *arms],
                 pass_fds=[listening.fileno()],
                 stdout=console,
                 stderr=subprocess.STDOUT,

@@ -25,9 +25,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 
-from bench_loggers import our_config
-from bench_turns_slices import App, Message, Receive, Send
 from inference_logging import InferenceLoggingMiddleware, Logger
+from loadtests.cost.bench_loggers import our_config
+from loadtests.turns.bench_turns_slices import App, Message, Receive, Send
 
 CAPTURE: Final[dict[str, Any]] = {"capture_input": "truncated", "capture_output": "truncated"}
 _NOTED: Final = 10_000

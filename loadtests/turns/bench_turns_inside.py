@@ -18,11 +18,11 @@ import uvloop
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from bench_loggers import DRAIN_S, our_config, scratch_directory
-from bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row
-from bench_turns_slices import LOGGED, App, Message, Receive, Send, Slices
 from inference_logging import InferenceLoggingMiddleware, Logger
-from instruction_requests import CHUNK, CLIENT_HEADERS
+from loadtests.cost.bench_loggers import DRAIN_S, our_config, scratch_directory
+from loadtests.instructions.instruction_requests import CHUNK, CLIENT_HEADERS
+from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row
+from loadtests.turns.bench_turns_slices import LOGGED, App, Message, Receive, Send, Slices
 
 CHUNKS: Final = 64
 HELLO: Final = "/hello"

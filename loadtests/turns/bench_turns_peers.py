@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench_turns_arms import COMPARED, NOTHING, OURS, THINNEST, THINNEST_AGAIN
-from bench_turns_ratio import doubt, of_processes, resampled, trimmed_means, verdict
-from bench_turns_report import Case
-from bench_turns_slices import Block
 from inference_logging.read.stats.interval import Interval, of_draws
+from loadtests.turns.bench_turns_arms import COMPARED, NOTHING, OURS, THINNEST, THINNEST_AGAIN
+from loadtests.turns.bench_turns_ratio import doubt, of_processes, resampled, trimmed_means, verdict
+from loadtests.turns.bench_turns_report import Case
+from loadtests.turns.bench_turns_slices import Block
 
 _WIDTH: Final = max(map(len, COMPARED))
 

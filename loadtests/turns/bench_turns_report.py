@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from bench_report import machine
-from bench_turns_ratio import across, doubt, ratio, trimmed_interval, verdict
-from bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
 from inference_logging.read.stats.interval import Interval
+from loadtests.cost.bench_report import machine
+from loadtests.turns.bench_turns_ratio import across, doubt, ratio, trimmed_interval, verdict
+from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
 
 PRECISION: Final = 0.003
 """Half of the interval at which a measurement ends, as a ratio."""

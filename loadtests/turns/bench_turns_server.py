@@ -24,10 +24,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bench_loggers import DRAIN_S
-from bench_turns_arms import NAMES, Arms
-from bench_turns_slices import Clock, Receive, Send, Slices, Switch
-from server import stream64, trivial
+from loadtests.compare.server import stream64, trivial
+from loadtests.cost.bench_loggers import DRAIN_S
+from loadtests.turns.bench_turns_arms import NAMES, Arms
+from loadtests.turns.bench_turns_slices import Clock, Receive, Send, Slices, Switch
 
 CONTROL_PATH: Final = "/turns/"
 CLOCKS: Final[dict[str, Clock]] = {"thread": time.thread_time_ns, "process": time.process_time_ns}

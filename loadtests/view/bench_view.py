@@ -23,8 +23,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
-import bench_view_fixture
 from inference_logging._native import SegmentIndex
+from loadtests.view import bench_view_fixture
 
 FIRST_ROWS_S: Final = 1.0
 """Without an index, too."""
@@ -148,7 +148,8 @@ def _run(limit_s: float, *arguments: str) -> str | None:
 
 
 def _in_process(segments: Path, cache: Path, name: str, limit_s: float) -> dict[str, float] | None:
-    answer = _output([sys.executable, __file__, "--ask", str(segments), str(cache), name], limit_s)
+    command = [sys.executable, "-m", "loadtests.view.bench_view"]
+    answer = _output([*command, "--ask", str(segments), str(cache), name], limit_s)
     found: dict[str, float] | None = None if answer is None else json.loads(answer)
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -14,8 +13,6 @@ import pytest
 from tests.support import read_records
 
 ROOT = Path(__file__).parent.parent.parent
-sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare name
-
 import bench_parsl  # noqa: E402 - from there
 
 pytestmark = pytest.mark.parsl
