@@ -23,6 +23,7 @@ bench-instructions: build ## Count what the request path executes; fails above +
 
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
 	$(VENV)/bin/inference-logging bench --out build/bench-peers
+	$(PYTHON) -m loadtests.cost.bench_fapilog --json build/bench-peers/fapilog.json
 
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
 	$(PYTHON) -m loadtests.cost.growth $(BENCH_OPTIONS)
@@ -35,7 +36,8 @@ results: ## Measure what the pages quote and write it into them (an hour and a h
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
 	$(MAKE) bench-triton BENCH_OPTIONS="--json build/bench-triton.json"
 	$(MAKE) bench-vllm BENCH_OPTIONS="--json build/bench-vllm.json"
-	$(PYTHON) -m loadtests.results --keep peers build/bench-peers/result.json --keep growth build/bench-growth.json \
+	$(PYTHON) -m loadtests.results --keep peers build/bench-peers/result.json --keep fapilog build/bench-peers/fapilog.json \
+		--keep growth build/bench-growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
 		--keep vllm build/bench-vllm.json \
 		--update docs/figures.md --update docs/comparison.md --update README.md

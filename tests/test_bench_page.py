@@ -169,14 +169,6 @@ def test_lost_and_refused_are_shares_of_the_calls(result: Result) -> None:
     assert "empty" not in found
 
 
-def test_fapilogs_own_method_stands_with_its_burst_and_the_ratios(result: Result) -> None:
-    source = page.page(result)
-    assert "The first line and the second.</p>" in source
-    assert "Another &lt;b&gt;paragraph" in source
-    assert '<th scope="row">burst: refused, or counted as dropped</th><td>11,744</td><td>0</td>' in source
-    assert "<td>100.0<small>96.0 … 104.0</small></td>" in source
-
-
 def test_a_quick_run_is_marked(result: Result) -> None:
     mark = "the figures mean nothing"
     assert mark not in page.page(result)
@@ -184,7 +176,7 @@ def test_a_quick_run_is_marked(result: Result) -> None:
 
 
 def test_a_result_without_cells_makes_a_page_without_plots(result: Result) -> None:
-    source = page.page({**result, "cells": [], "filtered": [], "enabled": [], "fapilog": None, "goals": []})
+    source = page.page({**result, "cells": [], "filtered": [], "enabled": [], "goals": []})
     assert "<figure" not in source
     assert "What was compared" in source
 

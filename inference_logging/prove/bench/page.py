@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from inference_logging.prove.bench.fapilog_tables import fapilog_tables
 from inference_logging.prove.bench.figures import (
     FORMS,
     NOTHING,
@@ -23,7 +22,6 @@ from inference_logging.prove.bench.result import (
     NOT_MEASURED,
     NOT_REACHED,
     REACHED,
-    FapilogResult,
     Goal,
     Machine,
     Result,
@@ -86,7 +84,6 @@ def page(result: Result) -> str:
         Section("Goals", [_goals(result["goals"])]),
         Section("How it was measured", list(_method(result))),
         *(Section(plot.title, [paragraph(_WORDS.get(plot.name, "")), figure(plot)]) for plot in all_plots(result)),
-        _fapilog(result["fapilog"]),
         Section("All figures", list(_figures(result))),
         Section("What was compared", list(_peers(result))),
     ]
@@ -177,11 +174,6 @@ def _resolution_text(result: Result) -> str:
         f"resolves, at the median over all cells: {listed}.{noise} Two figures whose intervals overlap are the same "
         "as far as this run knows."
     )
-
-
-def _fapilog(found: FapilogResult | None) -> Section:
-    said = [paragraph(part.replace("\n", " ")) for part in found["method"].split("\n\n")] if found else []
-    return Section("By fapilog's own method", [*said, *map(table_of, fapilog_tables(found) if found else ())])
 
 
 def _figures(result: Result) -> Iterator[str]:

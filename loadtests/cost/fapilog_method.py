@@ -1,5 +1,7 @@
 """fapilog's own benchmark, by the method that its documentation describes, for fapilog and for ours beside each other.
 
+A child of `bench_fapilog.py`, which reads from its standard input what to measure.
+
 Throughput: calls per second, without waiting for what is behind them; here also until the last record has arrived.
 Latency: single calls. A slow sink: one that takes 2 ms per record; only the calls are timed. Burst: 20,000 calls into
 that sink, after 2,000 of warm-up that count as well; then the logger is drained. Memory: here the peak of the resident
@@ -29,7 +31,7 @@ from typing import Any, Final, Literal, cast
 
 from inference_logging.prove.bench.child import child, places
 from inference_logging.prove.bench.machine import forget_peak, peak_bytes, resident_bytes
-from inference_logging.prove.bench.result import Burst, Estimate, FapilogResult, Unit
+from inference_logging.prove.bench.result import Estimate
 from inference_logging.read.stats.interval import bootstrap, ratio
 
 SLOW_S: Final = 0.002
@@ -37,6 +39,17 @@ PAYLOAD: Final = "x" * 256
 CONTENDERS: Final = ("fapilog", "ours", "ours-event")
 """`ours` is `get_logger`, which is called as fapilog's logger is."""
 
+FIGURES: Final = (
+    "calls_per_s",
+    "end_to_end_per_s",
+    "latency_mean_ns",
+    "latency_median_ns",
+    "latency_p95_ns",
+    "slow_sink_mean_ns",
+    "slow_sink_median_ns",
+    "slow_sink_p95_ns",
+    "peak_bytes",
+)
 _MESSAGE: Final = "benchmark"
 _MARK: Final = b'"benchmark"'
 _DRAIN_S: Final = 90.0
@@ -81,7 +94,7 @@ class Contender:
     arrived: Callable[[], int]
 
 
-def compared(rounds: int, progress: Callable[[str], object], *, quick: bool) -> FapilogResult:
+def compared(rounds: int, progress: Callable[[str], object], *, quick: bool) -> dict[str, Any]:
     """Run all parts, the contenders by turns within each round; the burst once, since it is counted and not timed.
 
     Raises RuntimeError if a child has no answer.
@@ -95,14 +108,16 @@ def compared(rounds: int, progress: Callable[[str], object], *, quick: bool) -> 
             for contender in CONTENDERS:
                 progress(f"fapilog's method, round {number + 1}: {contender}, {part}")
                 found[-1][contender].update(_ask(contender, part, sizes))
-    bursts: dict[str, Burst] = {}
+    bursts: dict[str, dict[str, Any]] = {}
     for contender in ("fapilog", "ours"):
         progress(f"fapilog's method: {contender}, burst")
-        bursts[contender] = cast("Burst", _ask(contender, "burst", sizes))
+        bursts[contender] = _ask(contender, "burst", sizes)
     return _result(sizes, found, bursts)
 
 
-def _result(sizes: Sizes, found: list[dict[str, dict[str, float]]], bursts: dict[str, Burst]) -> FapilogResult:
+def _result(
+    sizes: Sizes, found: list[dict[str, dict[str, float]]], bursts: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     def values(contender: str, name: str) -> list[float]:
         return [round_[contender][name] for round_ in found]
 
@@ -110,12 +125,10 @@ def _result(sizes: Sizes, found: list[dict[str, dict[str, float]]], bursts: dict
         return cast("Estimate", ratio(values(contender, name), values("fapilog", name)).as_json())
 
     units: dict[str, Any] = {
-        contender: {name: bootstrap(values(contender, name)).as_json() for name in Unit.__annotations__}
-        for contender in CONTENDERS
+        contender: {name: bootstrap(values(contender, name)).as_json() for name in FIGURES} for contender in CONTENDERS
     }
     return {
         "version": metadata.version("fapilog"),
-        "method": (__doc__ or "").strip(),
         "calls": sizes.throughput,
         "latency_calls": sizes.latency,
         "payload_bytes": len(PAYLOAD),
@@ -137,9 +150,7 @@ def _ask(contender: str, part: Part, sizes: Sizes) -> dict[str, Any]:
         files, answer = place / "files", place / "answer.json"
         files.mkdir()
         order = Order(contender, part, sizes, str(files), str(memory), str(answer))
-        found = child(
-            "inference_logging.prove.bench.fapilog_method", json.dumps(asdict(order)), answer, _DRAIN_S + _START_S
-        )
+        found = child("loadtests.cost.fapilog_method", json.dumps(asdict(order)), answer, _DRAIN_S + _START_S)
     if "problem" in found:
         raise RuntimeError(f"fapilog's method, {contender}, {part}: {found['problem']}")
     return found
