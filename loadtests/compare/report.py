@@ -10,8 +10,9 @@ from inference_logging.read.pages import page as pages
 from inference_logging.read.pages.content import Plot, Table
 from inference_logging.read.pages.page import Section
 from inference_logging.read.pages.parts import paragraph, points, side_by_side, table_of
+from inference_logging.read.stats.interval import Interval
 from loadtests.compare.measure import Books
-from loadtests.compare.summary import BASE, Row, Spread
+from loadtests.compare.summary import BASE, Row
 
 GOAL = 0.985
 
@@ -49,7 +50,7 @@ def _section(number: int, scenario: str, measured: Sequence[Row]) -> Section:
     chosen = [row for row in measured if row.scenario == scenario]
     heads = ("mode", "req/s", f"req/s ÷ {BASE}", "CPU µs/request", f"CPU ÷ {BASE}", "p50 ms", "p99 ms", "records")
     table = Table(scenario, heads, [(row.mode, *_cells(row)) for row in chosen])
-    note = paragraph("Medians; below them the least and the greatest round.", "note")
+    note = paragraph("Medians of the rounds, and mean ratios; below them their intervals of 95 %.", "note")
     return Section(scenario, [side_by_side(_plots(number, chosen)), table_of(table, ours={"ours"}), note])
 
 
@@ -58,7 +59,7 @@ def _plots(number: int, chosen: Sequence[Row]) -> list[Plot]:
     shared = {"labels": [row.mode for row in chosen], "ours": ["ours"]}
     ratios = {
         **shared, "unit": "x", "mark": "dot", "rules": [{"value": GOAL, "name": f"goal {GOAL}"}],
-        "series": [_spreads("median of the rounds", [row.rps_ratio for row in chosen])],
+        "series": [_spreads("mean of the rounds", [row.rps_ratio for row in chosen])],
     }  # fmt: skip
     times = {
         **shared, "unit": "s", "mark": "dot", "log": False,
@@ -71,9 +72,9 @@ def _plots(number: int, chosen: Sequence[Row]) -> list[Plot]:
     cpu = {**shared, "unit": "s", "series": [_spreads("", [row.cpu_us for row in chosen], 1e-6)]}
 
     shown: dict[str, tuple[dict[str, Any], Callable[[Row], str]]] = {
-        "Requests per second": (rates, lambda row: _rate(row.rps.median)),
-        f"Requests per second ÷ {BASE}": (ratios, lambda row: row.rps_ratio.show()),
-        "Server CPU per request": (cpu, lambda row: f"{_rate(row.cpu_us.median)} µs"),
+        "Requests per second": (rates, lambda row: _rate(row.rps.value)),
+        f"Requests per second ÷ {BASE}": (ratios, lambda row: str(row.rps_ratio)),
+        "Server CPU per request": (cpu, lambda row: f"{_rate(row.cpu_us.value)} µs"),
         "Latency": (times, lambda row: f"p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms"),
     }
     return [
@@ -82,8 +83,8 @@ def _plots(number: int, chosen: Sequence[Row]) -> list[Plot]:
     ]
 
 
-def _spreads(name: str, spreads: Sequence[Spread], factor: float = 1.0) -> dict[str, Any]:
-    ends = {"values": "median", "low": "low", "high": "high"}
+def _spreads(name: str, spreads: Sequence[Interval], factor: float = 1.0) -> dict[str, Any]:
+    ends = {"values": "value", "low": "low", "high": "high"}
     return {"name": name, **{key: [getattr(one, end) * factor for one in spreads] for key, end in ends.items()}}
 
 
@@ -95,8 +96,8 @@ def _cells(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
-def _spread(spread: Spread, form: Callable[[float], str]) -> str:
-    return f"{form(spread.median)}\n{form(spread.low)} … {form(spread.high)}"
+def _spread(spread: Interval, form: Callable[[float], str]) -> str:
+    return f"{form(spread.value)}\n{form(spread.low)} … {form(spread.high)}"
 
 
 def _rate(value: float) -> str:

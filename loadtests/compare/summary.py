@@ -1,7 +1,7 @@
-"""What several rounds of measurements say: medians, spread, and ratios to the server without logging.
+"""What several rounds of measurements say: medians, and ratios to the server without logging, with their intervals.
 
-A ratio is taken within a round, between runs that follow each other, and the median is taken over rounds: a machine
-that becomes slower for a minute then moves both sides of a ratio.
+A ratio is taken within a round, between runs that follow each other: a machine that becomes slower for a minute then
+moves both sides of a ratio.
 """
 
 from __future__ import annotations
@@ -10,28 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from loadtests.compare.load import SATURATED, Load
 from loadtests.compare.measure import Books
 
 BASE = "none"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A median and what lies around it."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Summarise `values`, of which there is at least one."""
-        return cls(median(values), min(values), max(values))
-
-    def show(self, form: str = ".3f") -> str:
-        """Return `median (low … high)`."""
-        return f"{self.median:{form}} ({self.low:{form}} … {self.high:{form}})"
 
 
 @dataclass(frozen=True)
@@ -41,11 +24,10 @@ class Row:
     scenario: str
     mode: str
     loads: tuple[Load, ...]
-    rps: Spread
-    rps_ratio: Spread
-    rps_ratios: tuple[float, ...]
-    cpu_us: Spread
-    cpu_ratio: Spread
+    rps: Interval
+    rps_ratio: Interval
+    cpu_us: Interval
+    cpu_ratio: Interval
     p50_ms: float
     p99_ms: float
     busy: float
@@ -72,21 +54,20 @@ def rows(rounds: Rounds, books: dict[tuple[str, str], Books]) -> list[Row]:
 
 
 def _row(scenario: str, mode: str, loads: Sequence[Load], base: Sequence[Load], books: Books) -> Row:
-    def spread(value: Callable[[Load], float]) -> Spread:
-        return Spread.of([value(load) for load in loads])
+    def of(value: Callable[[Load], float]) -> Interval:
+        return bootstrap([value(load) for load in loads])
 
-    def ratios(value: Callable[[Load], float]) -> list[float]:
-        return [value(load) / value(none) for load, none in zip(loads, base, strict=True)]
+    def to_base(value: Callable[[Load], float]) -> Interval:
+        return ratio([value(load) for load in loads], [value(load) for load in base])
 
     return Row(
         scenario=scenario,
         mode=mode,
         loads=tuple(loads),
-        rps=spread(lambda load: load.rps),
-        rps_ratio=Spread.of(ratios(lambda load: load.rps)),
-        rps_ratios=tuple(ratios(lambda load: load.rps)),
-        cpu_us=spread(lambda load: load.cpu_us),
-        cpu_ratio=Spread.of(ratios(lambda load: load.cpu_us)),
+        rps=of(lambda load: load.rps),
+        rps_ratio=to_base(lambda load: load.rps),
+        cpu_us=of(lambda load: load.cpu_us),
+        cpu_ratio=to_base(lambda load: load.cpu_us),
         p50_ms=median(load.p50_ms for load in loads),
         p99_ms=median(load.p99_ms for load in loads),
         busy=median(load.busy for load in loads),
