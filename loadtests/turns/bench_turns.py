@@ -65,10 +65,10 @@ ASK: Final = {
     "stream": False,
 }
 ROUTES: Final = {
-    "/trivial": Case("uvicorn, GET of a few bytes", 16, least_ratio=0.970),
-    "/v1/chat/completions": Case("uvicorn, POST of JSON", 16, least_ratio=0.975),
-    "/stream64": Case("uvicorn, stream of 64", 4, least_ratio=0.985),
-    "/work": Case("uvicorn, 1 ms of work", 4),
+    "/trivial": Case("uvicorn, GET of a few bytes", least_ratio=0.970),
+    "/v1/chat/completions": Case("uvicorn, POST of JSON", least_ratio=0.975),
+    "/stream64": Case("uvicorn, stream of 64", 8, least_ratio=0.985),
+    "/work": Case("uvicorn, 1 ms of work", 8),
 }
 
 
