@@ -55,7 +55,7 @@ def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS, comman
     file = json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty
     file["parts"][name] = {
         "made": now.isoformat(timespec="seconds"),
-        "command": command or str(result.get("command") or shlex.join(["python", *sys.argv])),
+        "command": command or str(result.get("command") or _command()),
         "machine": {key: place[key] for key in ("cpu", "cores", "memory_gib", "kernel", "python")},
         "revision": _revision(),
         "versions": _versions(),
@@ -108,6 +108,14 @@ def pages(directory: Path = RESULTS) -> list[Path]:
             _write_page(path.with_suffix(".html"), parts["peers"]["result"])
             found.append(path.with_suffix(".html"))
     return found
+
+
+def _command() -> str:
+    """Return how this process was begun: a file of the checkout by its module, as it is run from the root."""
+    file = Path(sys.argv[0]).resolve()
+    if not file.is_relative_to(ROOT):
+        return shlex.join(["python", *sys.argv])
+    return shlex.join(["python", "-m", ".".join(file.relative_to(ROOT).with_suffix("").parts), *sys.argv[1:]])
 
 
 def _write_page(path: Path, result: Any) -> None:

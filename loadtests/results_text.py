@@ -55,8 +55,8 @@ def cost(parts: Mapping[str, Part]) -> str:
 
 
 def _load(part: Part) -> float:
-    """Return the machine's load average of a minute when the part began."""
-    return float(part.result["machine"]["load average"].split()[0])
+    """Return the highest of the machine's load averages when the part began."""
+    return max(map(float, part.result["machine"]["load average"].split()))
 
 
 def _arms(part: Part, write: Callable[[Mapping[str, Any]], str]) -> Iterator[str]:

@@ -134,6 +134,14 @@ def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path
     assert parts["turns"]["result"] == found("turns")
 
 
+def test_a_command_of_the_checkout_is_kept_without_the_place_of_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "loadtests" / "turns" / "bench_turns.py"), "uvicorn"])
+    results.keep("turns", found("turns"), tmp_path)
+    assert results.newest(tmp_path)["turns"].command == "python -m loadtests.turns.bench_turns uvicorn"
+
+
 def test_the_page_stands_beside_the_file_with_peers(directory: Path) -> None:
     (page,) = directory.glob("*.html")
     source = page.read_text(encoding="utf-8")
