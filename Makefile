@@ -59,7 +59,7 @@ help help-all:
 
 demo: build ## Show what logging costs, then the main job: an arrival trace, records, health, books (a minute)
 	@($(call require,wrk,wrk,the cost of logging by turns; without it that is not measured)) || true
-	$(PYTHON) loadtests/demo.py
+	$(PYTHON) -m loadtests.compare.demo
 
 quick: build ## Run what needs no server: Rust, ring and slots under loom, Python
 	@$(MAKE) -j2 test-rust test-loom

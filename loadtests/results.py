@@ -1,6 +1,6 @@
 """Keeps what the benchmarks found, and writes the figures of the pages from it: none of them is typed by hand.
 
-    python loadtests/results.py --keep NAME FILE [--keep …] [--update docs/figures.md …] [--pages]
+    python -m loadtests.results --keep NAME FILE [--keep …] [--update docs/figures.md …] [--pages]
 
 A command's result is a part of `loadtests/results/DATE-MACHINE.json`, under the command's name, with the day, the
 machine, the command and the versions that it was found with; the page of `inference-logging bench` stands beside it. A
@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from inference_logging.prove.bench.machine import load, machine
-from results_text import Part, block, comparison, cost
+from loadtests.results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = Path(__file__).resolve().parent / "results"
-BEGIN: Final = "<!-- begin: results, written by `python loadtests/results.py --update docs/figures.md` -->"
+BEGIN: Final = "<!-- begin: results, written by `python -m loadtests.results --update docs/figures.md` -->"
 END: Final = "<!-- end: results -->"
-BEGIN_COST: Final = "<!-- begin: cost, written by `python loadtests/results.py --update README.md` -->"
+BEGIN_COST: Final = "<!-- begin: cost, written by `python -m loadtests.results --update README.md` -->"
 END_COST: Final = "<!-- end: cost -->"
-BEGIN_PEERS: Final = "<!-- begin: peers, written by `python loadtests/results.py --update docs/comparison.md` -->"
+BEGIN_PEERS: Final = "<!-- begin: peers, written by `python -m loadtests.results --update docs/comparison.md` -->"
 END_PEERS: Final = "<!-- end: peers -->"
 SCHEMA: Final = 1
 _PACKAGES: Final = (
@@ -55,7 +55,7 @@ def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS, comman
     file = json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty
     file["parts"][name] = {
         "made": now.isoformat(timespec="seconds"),
-        "command": command or str(result.get("command") or shlex.join(["python", *sys.argv])),
+        "command": command or str(result.get("command") or _command()),
         "machine": {key: place[key] for key in ("cpu", "cores", "memory_gib", "kernel", "python")},
         "revision": _revision(),
         "versions": _versions(),
@@ -63,8 +63,8 @@ def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS, comman
     }
     directory.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if name in ("peers", "growth"):
-        _write_page(path.with_suffix(".html"), file["parts"])
+    if name == "peers":
+        _write_page(path.with_suffix(".html"), result)
     return path
 
 
@@ -104,21 +104,25 @@ def pages(directory: Path = RESULTS) -> list[Path]:
     found = []
     for path in sorted(directory.glob("*.json")):
         parts = json.loads(path.read_text(encoding="utf-8"))["parts"]
-        if "peers" in parts or "growth" in parts:
-            _write_page(path.with_suffix(".html"), parts)
+        if "peers" in parts:
+            _write_page(path.with_suffix(".html"), parts["peers"]["result"])
             found.append(path.with_suffix(".html"))
     return found
 
 
-def _write_page(path: Path, parts: Mapping[str, Any]) -> None:
-    """Write the page of the peers and of how cost grows, whichever there are."""
+def _command() -> str:
+    """Return how this process was begun: a file of the checkout by its module, as it is run from the root."""
+    file = Path(sys.argv[0]).resolve()
+    if not file.is_relative_to(ROOT):
+        return shlex.join(["python", *sys.argv])
+    return shlex.join(["python", "-m", ".".join(file.relative_to(ROOT).with_suffix("").parts), *sys.argv[1:]])
+
+
+def _write_page(path: Path, result: Any) -> None:
+    """Write the page of the peers."""
     from inference_logging.prove.bench import page
 
-    grown = parts["growth"]["result"] if "growth" in parts else None
-    if "peers" in parts:
-        page.write(path, parts["peers"]["result"], grown["growth"] if grown else ())
-    elif grown:
-        page.write_growth(path, grown)
+    page.write(path, result)
 
 
 def _versions() -> dict[str, str]:

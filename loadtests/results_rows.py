@@ -15,96 +15,20 @@ class Row(NamedTuple):
 
 ROWS: Final = (
     Row(
-        "a call, p50",
-        "{bench > emit > ours, batch-timed}",
-        "QueueHandler, orjson: {bench > emit > QueueHandler ÷ ours, batch-timed} that",
-    ),
-    Row("a call, p99.9, 16 threads, above an empty call", "{bench > tail > ours − empty call}"),
-    Row(
-        "records/s until all are in the file",
-        "{bench > throughput > ours}",
-        "÷ QueueHandler's: {bench > throughput > ours ÷ QueueHandler}",
-    ),
-    Row(
-        "CPU per record under the GIL",
-        "{bench > cpu > ours, under the GIL}",
-        "QueueHandler: {bench > cpu > QueueHandler ÷ ours} that",
-    ),
-    Row(
         "the listener, JSON lines to tmpfs",
         "{bench > listener > JSON lines, wall time}, {bench > listener > JSON lines, CPU time} of CPU",
         "redacting where nothing is found: {bench > listener > the same, redacting: nothing found}; a field of each "
         "record replaced: {bench > listener > the same, redacting: one field}",
     ),
     Row(
-        "middleware, bare ASGI application, in process",
-        "{bench > middleware > bare ASGI: per request} per request, {bench > middleware > bare ASGI: per chunk} per "
-        "chunk",
-    ),
-    Row(
-        "of these, the flight recorder",
-        "{bench > flight > bare ASGI: per request} per request, {bench > flight > bare ASGI: per chunk} per chunk",
-    ),
-    Row(
-        "the same with trusted parent, routes, slow, budget, response header, metrics and a second sink on",
-        "{bench > features > the middleware with all of these on} per request",
-    ),
-    Row(
-        "`capture_input` and `capture_output` truncated add",
-        "{bench > capture > added per request} per request, {bench > capture > added per event} per event",
-    ),
-    Row(
-        "`record_headers`: one header, three, and three with a `resource`, in process",
-        "{identity > identity > record_headers, 1}, {identity > identity > record_headers, 3}, {identity > identity > "
-        "resource and record_headers, 3} per request",
-        "the control: {identity > identity > control}",
-    ),
-    Row(
-        "`current_request().set()` of two fields, in process",
-        "{identity > identity > current_request().set(), 2 fields} per request",
-    ),
-    Row(
-        "middleware, FastAPI application, in process",
-        "{bench > middleware > FastAPI: per request} per request, {bench > middleware > FastAPI: per chunk} per chunk",
-        "BaseHTTPMiddleware: {bench > middleware > FastAPI, BaseHTTPMiddleware: per request} and "
-        "{bench > middleware > FastAPI, BaseHTTPMiddleware: per chunk}",
-    ),
-    Row(
-        "uvicorn, trivial FastAPI route, req/s ÷ no logging",
-        "{bench > uvicorn > /trivial: ours ÷ none, req/s}",
-        "a second server without logging: {bench > uvicorn > /trivial: control}; uvicorn's access log: "
-        "{bench > uvicorn > /trivial: uvicorn-access ÷ none, req/s}",
-    ),
-    Row(
-        "uvicorn, stream of 64 chunks, req/s ÷ no logging",
-        "{bench > uvicorn > /stream64: ours ÷ none, req/s}",
-        "a second server without logging: {bench > uvicorn > /stream64: control}; uvicorn's access log: "
-        "{bench > uvicorn > /stream64: uvicorn-access ÷ none, req/s}",
-    ),
-    Row(
         "by turns in one process, bare ASGI: a request, and one chunk of a stream",
-        "{turns > in process, bare ASGI > added_us}, {turns > in process, bare ASGI, one chunk > added_us}",
-        "the control: {turns > in process, bare ASGI > control}",
+        "{inside > in process, bare ASGI > added_us}, {inside > in process, bare ASGI, one chunk > added_us}",
+        "the control: {inside > in process, bare ASGI > control}",
     ),
     Row(
         "the same, FastAPI",
-        "{turns > in process, FastAPI > added_us}, {turns > in process, FastAPI, one chunk > added_us}",
-        "the control: {turns > in process, FastAPI > control}",
-    ),
-    Row(
-        "by turns in one process, CPU of the loop thread, unlogged ÷ logged: uvicorn, GET",
-        "{turns > uvicorn, GET > unlogged_to_logged}",
-        "the control: {turns > uvicorn, GET > control}",
-    ),
-    Row(
-        "the same, POST of JSON",
-        "{turns > uvicorn, POST > unlogged_to_logged}",
-        "the control: {turns > uvicorn, POST > control}",
-    ),
-    Row(
-        "the same, stream of 64 chunks",
-        "{turns > uvicorn, stream > unlogged_to_logged}",
-        "the control: {turns > uvicorn, stream > control}",
+        "{inside > in process, FastAPI > added_us}, {inside > in process, FastAPI, one chunk > added_us}",
+        "the control: {inside > in process, FastAPI > control}",
     ),
     Row(
         "audit lane, commits/s that 256 tasks await",
@@ -138,48 +62,6 @@ ROWS: Final = (
 )
 
 
-COST: Final = (
-    Row(
-        "uvicorn, a GET of a few bytes: CPU added",
-        "{turns > uvicorn, GET > added_us}",
-        "throughput kept: {bench > uvicorn > /trivial: uvicorn-access ÷ none, req/s > %} with uvicorn's access log, "
-        "{bench > uvicorn > /trivial: ours ÷ none, req/s > %} with us, "
-        "{bench > uvicorn > /trivial: control > %} in a run without logging",
-    ),
-    Row(
-        "uvicorn, a POST of JSON: CPU added",
-        "{turns > uvicorn, POST > added_us}",
-        "CPU of the loop, unlogged ÷ logged: {turns > uvicorn, POST > unlogged_to_logged}",
-    ),
-    Row(
-        "uvicorn, a stream of 64 chunks: CPU added",
-        "{turns > uvicorn, stream > added_us}",
-        "CPU of the loop, unlogged ÷ logged: {turns > uvicorn, stream > unlogged_to_logged}",
-    ),
-    Row(
-        "FastAPI, in process: added to a request",
-        "{turns > in process, FastAPI > added_us}",
-        "a `BaseHTTPMiddleware` that does nothing: {bench > middleware > FastAPI, BaseHTTPMiddleware: per request}",
-    ),
-    Row(
-        "a call that makes a record, median",
-        "{bench > emit > ours, batch-timed}",
-        "`QueueHandler` with orjson: {bench > emit > QueueHandler ÷ ours, batch-timed} that",
-    ),
-    Row(
-        "CPU under the GIL for a record",
-        "{bench > cpu > ours, under the GIL}",
-        "`QueueHandler`: {bench > cpu > QueueHandler ÷ ours} that",
-    ),
-    Row(
-        "records/s until all are in the file",
-        "{bench > throughput > ours}",
-        "÷ `QueueHandler`'s: {bench > throughput > ours ÷ QueueHandler}",
-    ),
-)
-"""The few of the README."""
-
-
 class Table(NamedTuple):
     """Ways of logging in one real server, as ratios to none: of each column a section, a figure and its head."""
 
@@ -202,13 +84,9 @@ TABLES: Final = (
         (
             ("control", "a second server without logging (control)"),
             ("ours", "ours"),
-            ("ours-engine", "ours, `engine_records`"),
-            ("ours-texts", "ours, texts truncated"),
             ("stdlib-file", "standard library, FileHandler on the request path"),
             ("stdlib-queue", "standard library, QueueHandler"),
             ("vllm-outputs", "vLLM's `--enable-log-outputs` (no prompts)"),
-            ("vllm-outputs-no-deltas", "the same without deltas"),
-            ("uvicorn-access", "uvicorn's access log"),
         ),
     ),
     Table(

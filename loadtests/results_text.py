@@ -10,11 +10,13 @@ measured is left out; a name that its section does not have is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from inference_logging.prove.bench.figures import FORMS, share_text
-from results_rows import COST, ROWS, TABLES, Row, Table
+from loadtests.results_rows import ROWS, TABLES, Row, Table
+
+THINNEST: Final = "thinnest wrapper"
 
 
 class Part(NamedTuple):
@@ -35,21 +37,54 @@ class NotMeasuredError(Exception):
 def block(parts: Mapping[str, Part]) -> str:
     """Return what stands between the marks."""
     tables = (_table(table, parts[table.part]) for table in TABLES if table.part in parts)
-    sections = (_sources(parts), _rows(parts), *tables, _peers(parts), _growth(parts), _goals(parts))
+    sections = (_sources(parts), _rows(parts), _turns(parts), *tables, _peers(parts), _growth(parts), _goals(parts))
     return "\n\n".join("\n".join(lines) for lines in map(list, sections) if lines)
 
 
 def cost(parts: Mapping[str, Part]) -> str:
-    """Return the few figures of the README: what is added, beside what others cost, and how many goals are reached."""
-    rows = [row for given in COST if (row := _filled(given, parts)) is not None]
-    table = ["| what | this package | beside it |", "|---|---|---|"]
-    table += [f"| {row.what} | {row.ours} | {row.beside} |" for row in rows]
-    days = sorted({part.made[:10] for part in parts.values()})
-    machines = sorted({f"{part.machine['cpu']}, {part.machine['cores']} cores" for part in parts.values()})
-    where = f"Measured on {' and '.join(days)}: {' and '.join(machines)}."
-    reached, missed, _ = _judged(parts)
-    met = f"{len(reached)} of our {len(reached) + len(missed)} performance targets"
-    return "\n".join([*table, "", where, f"We meet {met}; [these](docs/figures.md) we don't."])
+    """Return the table of the README: what each arm adds to a request, and how many goals are reached."""
+    if "turns" not in parts:
+        raise NotMeasuredError("turns")
+    place, part = parts["turns"].machine, parts["turns"]
+    beside = ", beside other work" if _load(part) > place["cores"] else ""
+    where = f"Measured on {part.made[:10]}: {place['cpu']}, {place['cores']} cores{beside} (`make bench-turns`)."
+    reached, missed, unknown = _judged(parts)
+    met = f"{len(reached)} of our {len(reached) + len(missed) + len(unknown)} performance targets"
+    rows = _arms(part, _times)
+    return "\n".join([*rows, "", where, f"We meet {met}; [these](docs/figures.md) we don't, or could not measure."])
+
+
+def _load(part: Part) -> float:
+    """Return the highest of the machine's load averages when the part began."""
+    return max(map(float, part.result["machine"]["load average"].split()))
+
+
+def _arms(part: Part, write: Callable[[Mapping[str, Any]], str]) -> Iterator[str]:
+    """Iterate over the lines of a table with a row for each arm and a column for each kind of request."""
+    rows = part.result["rows"]
+    workloads = list(dict.fromkeys(row["workload"] for row in rows))
+    yield f"| | {' | '.join(one.removeprefix('uvicorn, ') for one in workloads)} |"
+    yield "|---|" + "---|" * len(workloads)
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        yield f"| {arm} | {' | '.join(write(row) for row in rows if row['arm'] == arm)} |"
+
+
+def _times(row: Mapping[str, Any]) -> str:
+    """Return what an arm adds, and that as a multiple of what the thinnest wrapper adds, where this is known."""
+    if row["arm"] == THINNEST or not row["times_thinnest"]:
+        return _added(row)
+    return f"{_added(row)}: {interval_text(row['times_thinnest'], '×')}"
+
+
+def _added(row: Mapping[str, Any]) -> str:
+    return interval_text(row["added_us"], "µs")
+
+
+def _turns(parts: Mapping[str, Part]) -> Iterator[str]:
+    if "turns" in parts:
+        yield "By turns in one uvicorn process, CPU time of the loop that each adds to a request (`make bench-turns`):"
+        yield ""
+        yield from _arms(parts["turns"], _added)
 
 
 def comparison(parts: Mapping[str, Part]) -> str:
@@ -223,7 +258,7 @@ def _peer_row(
 
 def _growth(parts: Mapping[str, Part]) -> Iterator[str]:
     if "growth" in parts:
-        yield "How the cost grows (`inference-logging bench growth`):"
+        yield "How the cost grows (`make bench-growth`):"
         yield ""
         yield from (f"- {series['sentence']}" for series in parts["growth"].result["growth"])
 

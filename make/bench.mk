@@ -3,78 +3,68 @@
 # Options of the benchmarks: --quick, --json FILE; of `make bench` and `make bench-turns` also --keep.
 BENCH_OPTIONS :=
 
-bench: build ## Measure emit, listener, middleware and server, as ratios in one interleaved run
-	@$(call require,wrk,wrk,the load on a real server)
-	$(PYTHON) loadtests/bench.py $(BENCH_OPTIONS)
+bench: build ### Measure the listener, its process, verify and the audit lane
+	$(PYTHON) -m loadtests.cost.bench $(BENCH_OPTIONS)
 
 # The distribution's interpreter, where there is one of the same minor version: unlike most others it is built with PGO,
 # and that is what production runs.
-bench-turns: build ## Measure what the middleware costs by turns in one process, to ±0.3 % (about ten minutes)
+bench-turns: build ## Measure what the middleware and other packages add by turns in one process (about ten minutes)
 	@$(call require,wrk,wrk,the load on a real server)
 	@version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	python=/usr/bin/python$$version; packages=$(abspath $(VENV))/lib/python$$version/site-packages; \
 	[ -x "$$python" ] && PYTHONPATH="$(CURDIR):$$packages" "$$python" -c 'import fastapi, inference_logging, uvloop' \
 		2>/dev/null || python=$(PYTHON); \
-	PYTHONPATH="$(CURDIR):$$packages" "$$python" loadtests/bench_turns.py $(BENCH_OPTIONS)
+	PYTHONPATH="$(CURDIR):$$packages" "$$python" -m loadtests.turns.bench_turns $(BENCH_OPTIONS)
 
 bench-instructions: build ## Count what the request path executes; fails above +2 % of the noted bounds (about a minute)
 	@$(call require,cc,gcc libc6-dev,the marks between which valgrind counts)
 	@$(call require,valgrind,valgrind,counting instructions)
-	$(PYTHON) loadtests/bench_instructions.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.instructions.bench_instructions $(BENCH_OPTIONS)
 
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
 	$(VENV)/bin/inference-logging bench --out build/bench-peers
+	$(PYTHON) -m loadtests.cost.bench_fapilog --json build/bench-peers/fapilog.json
 
-bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, into build/bench-growth (3 minutes)
-	$(VENV)/bin/inference-logging bench growth --out build/bench-growth
+bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
+	$(PYTHON) -m loadtests.cost.growth $(BENCH_OPTIONS)
 
-results: ## Measure what the pages quote and write it into them (two hours, on a quiet machine)
+results: ## Measure what the pages quote and write it into them (an hour and a half, on a quiet machine)
 	$(MAKE) bench bench-turns BENCH_OPTIONS=--keep
-	$(MAKE) bench BENCH_OPTIONS="identity --json build/bench-identity.json"
-	$(MAKE) bench-peers bench-growth
+	$(MAKE) bench-peers
+	$(MAKE) bench-growth BENCH_OPTIONS="--json build/bench-growth.json"
 	$(MAKE) bench-ab BENCH_OPTIONS="--json build/bench-ab.json"
 	$(MAKE) bench-parsl BENCH_OPTIONS="--json build/bench-parsl.json"
 	$(MAKE) bench-triton BENCH_OPTIONS="--json build/bench-triton.json"
-	$(MAKE) bench-vllm BENCH_OPTIONS="modes --json build/bench-vllm.json"
-	$(PYTHON) loadtests/results.py --keep peers build/bench-peers/result.json --keep growth build/bench-growth/growth.json \
+	$(MAKE) bench-vllm BENCH_OPTIONS="--json build/bench-vllm.json"
+	$(PYTHON) -m loadtests.results --keep peers build/bench-peers/result.json --keep fapilog build/bench-peers/fapilog.json \
+		--keep growth build/bench-growth.json \
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
-		--keep vllm build/bench-vllm.json --keep identity build/bench-identity.json \
+		--keep vllm build/bench-vllm.json \
 		--update docs/figures.md --update docs/comparison.md --update README.md
 
 bench-ab: build ### Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)
 	@$(call require,wrk,wrk,the load on a real server)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_ab.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.turns.bench_ab $(BENCH_OPTIONS)
 
-bench-vllm: vllm ### Measure what logging costs a real vLLM, beside its own logging (about 45 minutes, 15 GB of memory)
-	$(PYTHON) loadtests/bench_vllm.py $(BENCH_OPTIONS)
+bench-vllm: vllm ### Measure what logging costs a real vLLM, beside its own logging (about half an hour, 15 GB of memory)
+	$(PYTHON) -m loadtests.engine.bench_vllm $(BENCH_OPTIONS)
 
 bench-triton: triton ### Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
 	@($(call require,wrk,wrk,the load)) || true
-	$(PYTHON) loadtests/bench_triton.py $(BENCH_OPTIONS)
+	$(PYTHON) -m loadtests.engine.bench_triton $(BENCH_OPTIONS)
 
 bench-parsl: parsl ### Measure what logging costs a task of Parsl, beside its own files (about five minutes)
-	$(PYTHON) loadtests/bench_parsl.py $(BENCH_OPTIONS)
-
-bench-native: build c listener ### Measure calls from C++ beside spdlog, write(2) and QUILL=DIRECTORY, and the proxy beside nginx (ten minutes)
-	@$(call require,g++,g++,the program that is measured)
-	@$(spdlog)
-	@($(call require,nginx,nginx-light,comparing the proxy)) || true
-	@($(call require,wrk,wrk,the load on the proxy)) || true
-	$(PYTHON) loadtests/bench_native.py
-	$(PYTHON) loadtests/bench_proxy.py
+	$(PYTHON) -m loadtests.engine.bench_parsl $(BENCH_OPTIONS)
 
 bench-view: build ### Measure the index of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view.py $(BENCH_OPTIONS)
-
-bench-view-live: build ### Measure the frames of the live list of `view` under 2,000 records a second (needs chromium)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/bench_view_live.py
+	$(PYTHON) -m loadtests.view.bench_view $(BENCH_OPTIONS)
 
 simulate-fleet: build clickhouse ### Let 1 to 1,000 pods ship to a real Kafka and to ClickHouse's engine while brokers, a zone and all pods die; write docs/fleet-simulation.md (not in CI; half an hour, 10 GB of memory)
 	@$(call install_tools,kafka)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/fleet_simulation.py --page
+	$(PYTHON) -m loadtests.fleet.fleet_simulation --page
 
 screenshots: build ### Take pictures of each page of `view`, light, dark and on a phone, into docs/images (needs chromium)
-	PYTHONPATH="$(CURDIR)" $(PYTHON) loadtests/screenshots.py --out docs/images
+	$(PYTHON) -m tests.screenshots --out docs/images
 
 dashboard-pictures: build ### Draw every panel of Grafana's dashboard from a real load, into build/dashboard and docs/images (nine minutes)
 	@$(call require,prometheus,prometheus,asking what the panels ask)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from inference_logging.prove.bench.growth import QUANTITIES, series_of
-from inference_logging.prove.bench.growth_quantity import Sample
 from inference_logging.prove.bench.result import (
     FIGURES,
     SCHEMA,
-    Burst,
     CallTime,
     Cell,
     CellRound,
     Estimate,
-    FapilogResult,
     PeerEntry,
     Result,
-    Unit,
 )
-from inference_logging.prove.bench.series import Grown, Series
+from loadtests.cost.growth import QUANTITIES, series_of
+from loadtests.cost.growth_quantity import Sample
+from loadtests.cost.growth_series import Grown, Series
 
 THREADS = (1, 16, 64)
 SILENT = ("empty", "empty-again", "stdlib-null")
@@ -169,7 +166,6 @@ def made_up() -> Result:
         ],
         "filtered": filtered,
         "enabled": enabled,
-        "fapilog": by_fapilogs_method(),
         "goals": [
             {"name": "all arrive", "goal": "= 1", "value": 1.0, "low": 1.0, "high": 1.0, "verdict": "reached"},
             {"name": "64 threads", "goal": "≤ 2", "value": 3.1, "low": 2.9, "high": 3.4, "verdict": "not reached"},
@@ -185,51 +181,8 @@ def made_up() -> Result:
     }
 
 
-def by_fapilogs_method() -> FapilogResult:
-    def unit(times: float) -> Unit:
-        return {
-            "calls_per_s": estimate(27_000 * times),
-            "end_to_end_per_s": estimate(4_000 * times),
-            "latency_mean_ns": estimate(30_000 / times),
-            "latency_median_ns": estimate(12_000 / times),
-            "latency_p95_ns": estimate(19_000 / times),
-            "slow_sink_mean_ns": estimate(29_000 / times),
-            "slow_sink_median_ns": estimate(12_000 / times),
-            "slow_sink_p95_ns": estimate(19_000 / times),
-            "peak_bytes": estimate(50e6 / times),
-        }
-
-    def burst(refused: int) -> Burst:
-        return {
-            "submitted": 22_000,
-            "arrived": 22_000 - refused,
-            "refused": refused,
-            "unexplained": 0,
-            "seconds": 44.0,
-            "drained": True,
-        }
-
-    return {
-        "version": "0.18.1",
-        "method": "The first line\nand the second.\n\nAnother <b>paragraph</b>.",
-        "calls": 20_000,
-        "latency_calls": 5000,
-        "payload_bytes": 256,
-        "slow_sink_s": 0.002,
-        "burst_calls": 20_000,
-        "contenders": {"fapilog": unit(1), "ours": unit(100)},
-        "bursts": {"fapilog": burst(11_744), "ours": burst(0)},
-        "throughput_ratio": estimate(100),
-        "end_to_end_ratio": estimate(100),
-        "latency_ratio": estimate(0.01),
-        "slow_sink_ratio": estimate(0.01),
-        "peak_bytes_ratio": estimate(0.01),
-        "rounds": [],
-    }
-
-
 def grown() -> Grown:
-    """Return what `bench growth` finds, made up."""
+    """Return what `make bench-growth` finds, made up."""
     made = made_up()
     growth: list[Series] = []
     for quantity in QUANTITIES:
@@ -241,7 +194,7 @@ def grown() -> Grown:
     return {
         "schema": made["schema"],
         "made": made["made"],
-        "command": "inference-logging bench growth",
+        "command": "make bench-growth",
         "quick": False,
         "machine": made["machine"],
         "growth": growth,

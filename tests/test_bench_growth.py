@@ -5,26 +5,29 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from inference_logging.cli.bench_growth import command
-from inference_logging.prove.bench.growth import QUANTITIES, series_of
-from inference_logging.prove.bench.growth_calls import PROCESSES, RECORD_BYTES, THREADS
-from inference_logging.prove.bench.growth_quantity import Place, Quantity, Sample, take_turns
-from inference_logging.prove.bench.series import Grown
-from tests.bench_results import grown
+from loadtests.cost import growth as growth_module
+from loadtests.cost.growth import QUANTITIES, series_of
+from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS
+from loadtests.cost.growth_quantity import Place, Quantity, Sample, take_turns
+from loadtests.cost.growth_series import Grown
 
 pytestmark = pytest.mark.servers
 
 
-def test_every_quantity_is_measured_with_its_control_and_every_record_arrives(tmp_path: Path) -> None:
-    done = CliRunner().invoke(command, ["--quick", "--out", str(tmp_path)])
-    assert done.exit_code == 0, done.output
-    found: Grown = json.loads((tmp_path / "growth.json").read_text(encoding="utf-8"))
+def test_every_quantity_is_measured_with_its_control_and_every_record_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = tmp_path / "growth.json"
+    monkeypatch.setattr(sys, "argv", ["growth.py", "--quick", "--json", str(result)])
+    growth_module.main()
+    output = capsys.readouterr().out
+    found: Grown = json.loads(result.read_text(encoding="utf-8"))
     assert found["quick"]
     assert [series["name"] for series in found["growth"]] == ["processes", "record-bytes", "streams", "threads"]
     for quantity, series in zip(QUANTITIES, found["growth"], strict=True):
@@ -34,8 +37,8 @@ def test_every_quantity_is_measured_with_its_control_and_every_record_arrives(tm
             assert point["control"]["low"] > 0
         assert series["accepted"] == series["arrived"] > 0
         assert f"All {series['accepted']:,} accepted records arrived." in series["sentence"]
-        assert f"{series['title']}: {series['sentence']}\n" in done.output
-    assert {path.name for path in tmp_path.iterdir()} == {"growth.json", "growth.html"}, "segments are left"
+        assert f"{series['title']}: {series['sentence']}\n" in output
+    assert [path.name for path in tmp_path.iterdir()] == ["growth.json"], "segments are left"
 
 
 def samples(quantity: Quantity, added: float, control: float = 1.0, lost: int = 0) -> dict[int, list[Sample]]:
@@ -106,15 +109,3 @@ def test_both_works_are_done_equally_often_and_settled_between() -> None:
     done: list[str] = []
     take_turns(lambda: done.append("logged"), lambda: done.append("control"), lambda: done.append("|"), 3)
     assert "".join(done) == "control|logged|logged|control|control|logged|logged|control|"
-
-
-def test_the_page_of_growth_shows_each_sentence_and_plot(tmp_path: Path) -> None:
-    from inference_logging.prove.bench import page
-
-    found = grown()
-    page.write_growth(tmp_path / "growth.html", found)
-    source = (tmp_path / "growth.html").read_text(encoding="utf-8")
-    assert source.count("<figure") == len(found["growth"])
-    for series in found["growth"]:
-        assert series["title"] in source
-        assert series["sentence"].replace("'", "&#x27;") in source

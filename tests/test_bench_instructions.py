@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import bench_instructions
-import callgrind
-from bench_instructions import FIGURES, Toolchain
-from callgrind import Counts
+from loadtests.instructions import bench_instructions, callgrind
+from loadtests.instructions.bench_instructions import FIGURES, Toolchain
+from loadtests.instructions.callgrind import Counts
 
 JUDGED = [figure for figure in FIGURES if figure.is_judged]
 HERE = Toolchain("x86_64", "CPython 3.11.2, built with PGO", "rustc 1.95.0")
@@ -150,7 +147,7 @@ def test_each_row_does_its_work_and_dumps_each_of_its_parts(tmp_path: Path) -> N
         place.mkdir()
         ended = subprocess.run(
             [sys.executable, bench_instructions.HERE / "instruction_rows.py", "count", marks, *names],
-            env={**os.environ, **bench_instructions.settings(place)},
+            env={**os.environ, "PYTHONPATH": str(bench_instructions.ROOT), **bench_instructions.settings(place)},
             capture_output=True,
             text=True,
             check=False,

@@ -14,7 +14,7 @@ from inference_logging.prove.bench.figures import bytes_text, share_text, thread
 from inference_logging.prove.bench.plots import Cells, losses
 from inference_logging.prove.bench.result import Result
 from inference_logging.read.terminal import safe
-from tests.bench_results import HOSTILE, grown, made_up
+from tests.bench_results import HOSTILE, made_up
 from tests.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ PLOTS = [
     "Peak memory above the start",
     "Interpreter CPU per record",
     "A call that makes a record, and one that is filtered out",
-    "Processes on one host, one queue directory",
-    "Size of a record",
-    "Concurrent streams",
-    "Threads of one process",
 ]
 
 
@@ -45,7 +41,7 @@ def result() -> Result:
 @pytest.fixture(scope="module")
 def written(result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "bench.html"
-    page.write(path, result, grown()["growth"])
+    page.write(path, result)
     return path
 
 
@@ -173,14 +169,6 @@ def test_lost_and_refused_are_shares_of_the_calls(result: Result) -> None:
     assert "empty" not in found
 
 
-def test_fapilogs_own_method_stands_with_its_burst_and_the_ratios(result: Result) -> None:
-    source = page.page(result)
-    assert "The first line and the second.</p>" in source
-    assert "Another &lt;b&gt;paragraph" in source
-    assert '<th scope="row">burst: refused, or counted as dropped</th><td>11,744</td><td>0</td>' in source
-    assert "<td>100.0<small>96.0 … 104.0</small></td>" in source
-
-
 def test_a_quick_run_is_marked(result: Result) -> None:
     mark = "the figures mean nothing"
     assert mark not in page.page(result)
@@ -188,7 +176,7 @@ def test_a_quick_run_is_marked(result: Result) -> None:
 
 
 def test_a_result_without_cells_makes_a_page_without_plots(result: Result) -> None:
-    source = page.page({**result, "cells": [], "filtered": [], "enabled": [], "fapilog": None, "goals": []})
+    source = page.page({**result, "cells": [], "filtered": [], "enabled": [], "goals": []})
     assert "<figure" not in source
     assert "What was compared" in source
 

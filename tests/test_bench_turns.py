@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import bench_turns
-from bench_turns_ratio import across, ratio, trimmed_interval, verdict
-from bench_turns_report import Case, Row
-from bench_turns_slices import ARMS, LOGGED, App, Block, Slices, Switch
 from inference_logging.read.stats.interval import Interval
+from loadtests.turns import bench_turns
+from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_peers import Workload
+from loadtests.turns.bench_turns_ratio import across, ratio, trimmed_interval, verdict
+from loadtests.turns.bench_turns_report import Case, Row
+from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
+from loadtests.turns.wrk import find_wrk, run_wrk
+
+ARMS = 3
 
 
 def blocks(logged: float, control: float, count: int = 2000) -> list[Block]:
@@ -83,6 +87,40 @@ def test_processes_that_differ_widen_the_interval() -> None:
     assert across([Interval(1.0, 0.9, 1.1)]) == Interval(1.0, 0.9, 1.1)
 
 
+def peers(added: dict[str, float], process: int) -> list[Block]:
+    """Return blocks of a process in which each arm adds so many microseconds to one of 100."""
+    noise = random.Random(10 + process)
+    return [
+        tuple(
+            round(64_000 * (100 + added.get(arm, 1.0) * (arm != "nothing") + noise.gauss(0, 0.5))) for arm in COMPARED
+        )
+        for _ in range(400)
+    ]
+
+
+def test_a_multiple_of_the_thinnest_wrapper_is_found_and_the_control_holds_one() -> None:
+    found = Workload.of(Case("a", least_ratio=0.97), [peers({OURS: 5.0}, process) for process in range(3)])
+    rows = {peer.arm: peer for peer in found.peers}
+    ours, control = rows[OURS].times, rows[THINNEST_AGAIN].times
+    assert ours is not None
+    assert control is not None
+    assert ours.holds(5.0)
+    assert control.holds(1.0)
+    assert rows[OURS].added_us.value == pytest.approx(5.0, abs=0.3)
+    assert rows[OURS].verdict == "goal ≥ 0.970: not reached"
+
+
+def test_a_multiple_of_nothing_is_not_claimed() -> None:
+    nothing = dict.fromkeys(COMPARED, 0.0)
+    found = Workload.of(Case("a"), [peers(nothing, process) for process in range(3)])
+    assert {peer.times for peer in found.peers} == {None}
+
+
+def test_a_control_that_costs_more_is_said_to_be_off() -> None:
+    found = Workload.of(Case("a"), [peers({THINNEST_AGAIN: 3.0}, process) for process in range(3)])
+    assert next(peer for peer in found.peers if peer.arm == THINNEST_AGAIN).verdict == "the control is off 1"
+
+
 def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
     now = [0]
     seen: list[int] = []
@@ -94,8 +132,8 @@ def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
 
         return app
 
-    slices = Slices(clock=lambda: now[0])
-    switch = Switch([arm(number) for number in range(len(ARMS))], slices)
+    slices = Slices(ARMS, lambda: now[0])
+    switch = Switch([arm(number) for number in range(ARMS)], slices)
 
     async def serve(requests: int) -> None:
         for _ in range(requests):
@@ -106,7 +144,7 @@ def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
     assert slices.blocks == [(4, 8, 12)] * 2  # the first block warms up
     assert {tuple(seen[at : at + 4]) for at in range(0, 36, 4)} == {(0,) * 4, (1,) * 4, (2,) * 4}
     switch.pause()
-    assert switch.served == [seen.count(number) for number in range(len(ARMS))]
+    assert switch.served == [seen.count(number) for number in range(ARMS)]
     asyncio.run(serve(4 * 3 * 2 + 1))
     assert slices.blocks == [(4, 8, 12)] * 3  # neither the block before the pause nor the one after it
     switch.pause()
@@ -115,6 +153,17 @@ def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
 
 async def _nothing(*_: Any) -> Any:
     return {}
+
+
+@pytest.mark.servers
+def test_a_server_has_an_arm_for_each_package_and_records_what_ours_served() -> None:
+    if find_wrk() is None:
+        pytest.skip("wrk is missing")
+    with bench_turns.running(COMPARED) as server:
+        url, script = server.target("/v1/chat/completions")
+        server.ask("restart?2")
+        run_wrk(shutil.which("wrk") or "", url, 1, 1, script)
+        server.stop()  # raises unless each request to an arm of ours has its record
 
 
 @pytest.mark.servers

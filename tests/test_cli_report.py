@@ -193,12 +193,12 @@ def test_the_load_tests_report_is_as_readable(tmp_path: Path, shown: Page) -> No
 
 COMPARISON = f"""
 import sys
-sys.path.insert(0, {str(ROOT / "loadtests")!r})
+sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-import report
-from load import Load
-from measure import Books
-from summary import rows
+from loadtests.compare import report
+from loadtests.compare.load import Load
+from loadtests.compare.measure import Books
+from loadtests.compare.summary import rows
 modes = {{"none": 1000, "uvicorn-access": 700, "stdlib-file": 600, "stdlib-queue": 500, "ours": 990, "control": 1001}}
 loads = {{mode: [Load(rps, 0, 1.0, 2.0, 9.0, 0.9)] for mode, rps in modes.items()}}
 books = {{(scenario, mode): Books(1000, 1000) for scenario in ("trivial", "chat") for mode in modes}}

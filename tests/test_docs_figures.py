@@ -13,13 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.shown import PAGES, ROOT, source
+from loadtests.view import bench_view, bench_view_fixture
+from tests.shown import PAGES, source
 from tests.test_c_embedded import LARGEST_LIBRARY_BYTES, LARGEST_MEMORY_KB
-
-sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare name
-
-import bench_view
-import bench_view_fixture
 
 WRITTEN = tuple(f"docs/{name}.md" for name in ("commands", "fleet-simulation", "metrics", "parameters", "request"))
 """Pages that are written from the code, or from a kept result."""
@@ -63,8 +59,8 @@ HELD = {
         "1 MB": ("native/index/src/builder.rs", "MOST_TEXT_BYTES: usize = 1 << 20"),
         "48 MB": ("native/index/src/refresh.rs", "MOST_OF_ONE: u64 = 48 << 20"),
         "64 MB": ("inference_logging/cli/query_index.py", "LEAST_BYTES: Final = 64 << 20"),
-        "2 GB": ("loadtests/bench_view.py", "DEFAULT_BYTES: Final = 2e9"),
-        "300 MB": ("loadtests/bench_view.py", "MOST_MB: Final = 300"),
+        "2 GB": ("loadtests/view/bench_view.py", "DEFAULT_BYTES: Final = 2e9"),
+        "300 MB": ("loadtests/view/bench_view.py", "MOST_MB: Final = 300"),
     },
     "docs/view.md": {"95 %": INTERVAL},
     "docs/why.md": {"80 %": RESERVED},
@@ -79,12 +75,12 @@ HELD = {
     },
     "helm/RUNBOOK.md": {"80 %": RESERVED, "90 %": KILLED_BYTES, "50 MB": WRITTEN_BYTES},
     "loadtests/README.md": {
-        "95 %": ("loadtests/bench_turns_ratio.py", "(0.025, 0.975)"),
-        "0.3 %": ("loadtests/bench_turns_report.py", "PRECISION: Final = 0.003"),
-        "2 ms": ("loadtests/bench_ab.py", "BURN_US: Final = 2000.0"),
-        **dict.fromkeys(("0 %", "5 %"), ("loadtests/bench_ab.py", "COSTS: Final = (0.0, 0.05)")),
-        "2 %": ("loadtests/bench_instructions.py", "TOLERANCE: Final = 0.02"),
-        "6 %": ("loadtests/bench_instructions.py", "OF_FASTAPI: Final = 0.06"),
+        "95 %": ("loadtests/turns/bench_turns_ratio.py", "(0.025, 0.975)"),
+        "0.3 %": ("loadtests/turns/bench_turns_report.py", "PRECISION: Final = 0.003"),
+        "2 ms": ("loadtests/turns/bench_ab.py", "BURN_US: Final = 2000.0"),
+        **dict.fromkeys(("0 %", "5 %"), ("loadtests/turns/bench_ab.py", "COSTS: Final = (0.0, 0.05)")),
+        "2 %": ("loadtests/instructions/bench_instructions.py", "TOLERANCE: Final = 0.02"),
+        "6 %": ("loadtests/instructions/bench_instructions.py", "OF_FASTAPI: Final = 0.06"),
     },
 }
 """Figures that are no results: limits of the code and bounds that a test holds, with the file and the words in it."""

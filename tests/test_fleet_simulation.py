@@ -14,24 +14,21 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import arrivals
-import fleet_page
-from fleet_count import Book, Counted, count, key
-from fleet_pods import Settings, shared
-from fleet_processes import Child
+from loadtests.compare import arrivals
+from loadtests.fleet import fleet_page
+from loadtests.fleet.fleet_count import Book, Counted, count, key
+from loadtests.fleet.fleet_pods import Settings, shared
+from loadtests.fleet.fleet_processes import Child
 from tests.shipping.endpoint import Collector, collector
 
 __all__ = ["collector"]  # a fixture
 
-LOADTESTS = Path(fleet_page.__file__).parent
 REQUESTS = 5
 Arrived = list[tuple[str, int, int | None]]
 
 
 def run(name: str, *arguments: str | Path, folder: Path) -> Child:
-    return Child(sys.executable, LOADTESTS / name, *arguments, said=folder / f"{name}.said")
+    return Child(sys.executable, "-m", f"loadtests.fleet.{name}", *arguments, said=folder / f"{name}.said")
 
 
 def done(child: Child) -> None:
@@ -45,9 +42,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("fleet")
     arrivals.generate(folder / "trace.csv", count=100)
     settings = Settings(str(folder), 3, REQUESTS, 0.5, str(folder / "trace.csv"))
-    zones = [
-        run("fleet_pods.py", json.dumps(settings._asdict()), *pods, folder=folder) for pods in (("0", "1"), ("2",))
-    ]
+    zones = [run("fleet_pods", json.dumps(settings._asdict()), *pods, folder=folder) for pods in (("0", "1"), ("2",))]
     try:
         for zone in zones:
             assert zone.hear() == "ready"
@@ -70,7 +65,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     finally:
         for zone in zones:
             zone.kill()
-    done(run("fleet_shipping.py", "recover", folder / "own" / "pod-2", folder=folder))
+    done(run("fleet_shipping", "recover", folder / "own" / "pod-2", folder=folder))
     return settings
 
 
@@ -78,7 +73,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def arrived(fleet: Settings, collector: Collector, tmp_path: Path) -> Arrived:
     """Ship everything; return the key of each record that arrives."""
     each = fleet.config(0).directory.parent.parent / "{pod}" / "logs"
-    done(run("fleet_shipping.py", "once", collector.url, each, tmp_path / "state", folder=tmp_path))
+    done(run("fleet_shipping", "once", collector.url, each, tmp_path / "state", folder=tmp_path))
     return [key(record) for record in collector.records()]
 
 
@@ -128,7 +123,7 @@ def result() -> dict[str, Any]:
 
 def test_the_page_says_what_the_kept_result_says(result: dict[str, Any]) -> None:
     page, part = fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest()
-    assert fleet_page.updated(page, part) == page, "python loadtests/fleet_page.py writes it again"
+    assert fleet_page.updated(page, part) == page, "python -m loadtests.fleet.fleet_page writes it again"
     result["runs"][-1]["kafka"]["missing"] += 1
     assert fleet_page.updated(page, part._replace(result=result)) != page
 

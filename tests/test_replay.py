@@ -209,7 +209,7 @@ def test_a_header_of_the_file_is_sent_and_shown_nowhere(replays: Replays) -> Non
 
 def test_locust_sends_the_same_file(replays: Replays, tmp_path: Path) -> None:
     config = Config(directory=tmp_path / "segments", queue_directory=tmp_path / "queues", queue_bytes=1 << 20)
-    file = Path(__file__).parent.parent / "loadtests" / "replay_locustfile.py"
+    file = Path(__file__).parent.parent / "loadtests" / "compare" / "replay_locustfile.py"
     command = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--export", str(replays.first.file)]
     with uvicorn(config, app="replayed_app:app") as server:
         done = subprocess.run(

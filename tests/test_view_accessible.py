@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,12 +14,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 import inference_logging
+from tests import view_records
 from tests.view_browser import needs_chromium, shown, window
 from tests.view_server import Client
-
-sys.path.append(str(Path(__file__).parent.parent / "loadtests"))  # its files import each other by bare name
-
-import view_records
 
 pytestmark = [pytest.mark.servers, needs_chromium]
 

@@ -14,9 +14,7 @@ import click
 from click.core import ParameterSource
 
 from inference_logging.cli import bench_against
-from inference_logging.cli.bench_growth import command as growth
 from inference_logging.cli.examples import examples
-from inference_logging.cli.main import Group
 from inference_logging.prove.bench.peers import NAMES
 from inference_logging.prove.bench.record import LARGEST_BYTES, MOST_THREADS, SMALLEST_BYTES
 from inference_logging.prove.bench.result import LOOPS
@@ -78,10 +76,8 @@ def _names(names: tuple[str, ...]) -> Callback:
     return _each(read, f"one of {', '.join(names)}")
 
 
-@click.group(
+@click.command(
     "bench",
-    cls=Group,
-    invoke_without_command=True,
     epilog=examples(
         "inference-logging bench --quick --peers empty,ours-event --threads 1",
         "inference-logging bench --out results",
@@ -133,9 +129,7 @@ def command(
 
     With --config and --against: what a change of the configuration costs, as Markdown for its review.
     """
-    if context.invoked_subcommand is not None:
-        _refuse(context, OPTIONS, f"is no option of {context.invoked_subcommand}: give it behind the name")
-    elif against is not None or config_file is not None:
+    if against is not None or config_file is not None:
         _refuse(context, OPTIONS - _WITH_AGAINST, "not with --against")
         bench_against.run(config_file, against, given["seconds"], given["rounds"], as_json=as_json)
     else:
@@ -145,7 +139,6 @@ def command(
 
 _WITH_AGAINST: Final = frozenset({"seconds", "rounds", "as_json", "config_file", "against"})
 OPTIONS: Final = frozenset(parameter.name for parameter in command.params if parameter.name)
-command.add_command(growth)
 
 
 def _refuse(context: click.Context, names: Iterable[str], why: str) -> None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
+from loadtests.engine import bench_parsl
 from tests.support import read_records
 
-ROOT = Path(__file__).parent.parent.parent
-sys.path.append(str(ROOT / "loadtests"))  # its files import each other by bare name
-
-import bench_parsl  # noqa: E402 - from there
-
 pytestmark = pytest.mark.parsl
+
+ROOT = Path(__file__).parent.parent.parent
 
 EXAMPLE = ROOT / "examples" / "parsl" / "main.py"
 BEGINNING = re.compile(r"\S+ \S+ \S+ \S+?-(?P<pid>\d+) \S+ (?P<logger>\S+):(?P<line>\d+) (?P<function>\S+) \w+: ")

@@ -46,7 +46,7 @@ SAME: Final = (
 )
 SAME_OF_THE_ANSWERED: Final = (*SAME, "gen_ai.usage.output_tokens", "output_hash")
 """Not the number of chunks: vLLM sends what it has of a stream at once where its client reads later than it writes."""
-LOCUSTFILE: Final = Path(__file__).parents[2] / "loadtests" / "replay_locustfile.py"
+LOCUSTFILE: Final = Path(__file__).parents[2] / "loadtests" / "compare" / "replay_locustfile.py"
 Rows = dict[str, dict[str, Any]]
 
 

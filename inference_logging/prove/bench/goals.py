@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import median
 from typing import Any, Final, cast
 
 from inference_logging.prove.bench.peers import OURS
@@ -13,7 +12,6 @@ from inference_logging.prove.bench.result import (
     REACHED,
     Cell,
     Estimate,
-    FapilogResult,
     Goal,
     Result,
 )
@@ -24,7 +22,7 @@ _SMALL: Final = 256
 
 def goals(result: Result) -> list[Goal]:
     """Return all goals with their verdicts."""
-    return [*_of_fapilog(result), _tail(result), _arrived(result), *_native_logger(result)]
+    return [_tail(result), _arrived(result), *_native_logger(result)]
 
 
 def _goal(
@@ -62,37 +60,6 @@ def _missing(result: Result, *names: str) -> str:
         if (reason := entries[name]["missing"]) is not None:
             return f"{name}: {reason}"
     return f"needs the closed loop with 1 thread and {_SMALL} B"
-
-
-def _of_fapilog(result: Result) -> list[Goal]:
-    measured, why = result["fapilog"], _missing(result, "fapilog", OURS)
-    lost = _exactly(measured["bursts"]["ours"]["unexplained"]) if measured else None
-    share = measured["bursts"]["ours"] if measured else None
-    arrived = _exactly(share["arrived"] / share["submitted"]) if share else None
-    return [
-        _goal("fapilog's method: calls per second, ours ÷ fapilog", "≥ 80",
-              measured and measured["throughput_ratio"], lambda value: value >= 80, why),
-        _goal("fapilog's method: a call into a sink of 2 ms, ours ÷ fapilog", "≤ 1/200",
-              measured and measured["slow_sink_ratio"], lambda value: value <= 1 / 200, why,
-              _slow_sink(measured, result) if measured else ""),
-        _goal("fapilog's method: burst into a sink of 2 ms, arrived ÷ submitted, ours", "1", arrived,
-              lambda value: value == 1, why),
-        _goal("fapilog's method: burst into a sink of 2 ms, unexplained, ours", "0", lost,
-              lambda value: value == 0, why),
-    ]  # fmt: skip
-
-
-def _slow_sink(measured: FapilogResult, result: Result) -> str:
-    """Return what a call into a slow sink consists of."""
-    found, burst = measured["contenders"], measured["bursts"]["fapilog"]
-    ours, theirs = (found[name]["slow_sink_median_ns"]["value"] for name in ("ours", "fapilog"))
-    clock = _of_rounds(result, "empty", 1, "p50_ns").values()
-    of_it = f", of which {median(clock):.0f} ns are the clock around it" if clock else ""
-    refused = f"{burst['refused']:,} of {burst['submitted']:,}"
-    return (
-        f"half of ours take {ours:.0f} ns or less{of_it}; fapilog's take {theirs / 1000:.1f} µs, since it refuses most "
-        f"records of a sink that is behind ({refused} in the burst), which is its cheapest call"
-    )
 
 
 def _tail(result: Result) -> Goal:
@@ -148,7 +115,7 @@ def _native_logger(result: Result) -> list[Goal]:
     return [
         _goal("native logger: enabled call, QueueHandler ÷ ours", "≥ 15", _quotient(call[queued], call[native]),
               lambda value: value >= 15, _missing(result, native, queued),
-              "the record has ten attributes, whose dictionary the caller makes; `make bench` has a call without"),
+              "the record has ten attributes, whose dictionary the caller makes"),
         _goal("native logger: enabled call, ours ÷ the standard library's into NullHandler", "< 1",
               _quotient(call[native], call[null]), lambda value: value < 1, _missing(result, native, null)),
         _goal("native logger: filtered-out call, ours ÷ the standard library's", "≤ 1.05", filtered,

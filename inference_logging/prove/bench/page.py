@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
 
-from inference_logging.prove.bench.fapilog_tables import fapilog_tables
 from inference_logging.prove.bench.figures import (
     FORMS,
     NOTHING,
@@ -19,21 +18,18 @@ from inference_logging.prove.bench.figures import (
     threads_text,
 )
 from inference_logging.prove.bench.plots import LOOP_NAMES, Cells, all_plots
-from inference_logging.prove.bench.plots_growth import growth_plot
 from inference_logging.prove.bench.result import (
     NOT_MEASURED,
     NOT_REACHED,
     REACHED,
-    FapilogResult,
     Goal,
     Machine,
     Result,
 )
-from inference_logging.prove.bench.series import Grown, Series
 from inference_logging.read.pages import page as pages
 from inference_logging.read.pages.content import Table
 from inference_logging.read.pages.page import Section
-from inference_logging.read.pages.parts import figure, folded, headline, listing, paragraph, table_of, text
+from inference_logging.read.pages.parts import figure, folded, headline, listing, paragraph, table_of
 from inference_logging.read.stats.summary import count_text
 
 _WORDS: Final = {
@@ -72,19 +68,12 @@ _WORDS: Final = {
 }
 
 
-def write(path: Path, result: Result, growth: Sequence[Series] = ()) -> None:
+def write(path: Path, result: Result) -> None:
     """Write the page to ``path``. Raises ``OSError`` if it can't be written."""
-    pages.write(path, page(result, growth))
+    pages.write(path, page(result))
 
 
-def write_growth(path: Path, grown: Grown) -> None:
-    """Write the page of `bench growth` alone to ``path``. Raises ``OSError`` if it can't be written."""
-    intro = [paragraph(_place(grown["machine"], grown["command"], grown["made"])), _warning(grown["quick"])]
-    sections = [Section(series["title"], _growth_parts(series)) for series in grown["growth"]]
-    pages.write(path, pages.document("How the cost of logging grows", intro, sections))
-
-
-def page(result: Result, growth: Sequence[Series] = ()) -> str:
+def page(result: Result) -> str:
     """Return the page."""
     intro = [
         paragraph(_place(result["machine"], result["command"], result["made"])),
@@ -95,8 +84,6 @@ def page(result: Result, growth: Sequence[Series] = ()) -> str:
         Section("Goals", [_goals(result["goals"])]),
         Section("How it was measured", list(_method(result))),
         *(Section(plot.title, [paragraph(_WORDS.get(plot.name, "")), figure(plot)]) for plot in all_plots(result)),
-        _fapilog(result["fapilog"]),
-        _growth(growth),
         Section("All figures", list(_figures(result))),
         Section("What was compared", list(_peers(result))),
     ]
@@ -187,20 +174,6 @@ def _resolution_text(result: Result) -> str:
         f"resolves, at the median over all cells: {listed}.{noise} Two figures whose intervals overlap are the same "
         "as far as this run knows."
     )
-
-
-def _fapilog(found: FapilogResult | None) -> Section:
-    said = [paragraph(part.replace("\n", " ")) for part in found["method"].split("\n\n")] if found else []
-    return Section("By fapilog's own method", [*said, *map(table_of, fapilog_tables(found) if found else ())])
-
-
-def _growth(growth: Iterable[Series]) -> Section:
-    parts = [part for series in growth for part in (f"<h3>{text(series['title'])}</h3>", *_growth_parts(series))]
-    return Section("How the cost grows", parts)
-
-
-def _growth_parts(series: Series) -> list[str]:
-    return [paragraph(series["sentence"]), figure(growth_plot(series)), paragraph(series["words"])]
 
 
 def _figures(result: Result) -> Iterator[str]:

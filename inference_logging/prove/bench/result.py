@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypedDict
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 Loop = Literal["closed", "open"]
 LOOPS: Final[tuple[Loop, ...]] = ("closed", "open")
@@ -145,57 +145,6 @@ class CallTime(TypedDict):
     ratio_to_ours: Estimate | None
 
 
-class Unit(TypedDict):
-    """One contender's figures by fapilog's method."""
-
-    calls_per_s: Estimate
-    end_to_end_per_s: Estimate
-    latency_mean_ns: Estimate
-    latency_median_ns: Estimate
-    latency_p95_ns: Estimate
-    slow_sink_mean_ns: Estimate
-    slow_sink_median_ns: Estimate
-    slow_sink_p95_ns: Estimate
-    peak_bytes: Estimate
-
-
-class Burst(TypedDict):
-    """One burst into a sink that takes 2 ms per record; ``unexplained`` is what neither arrived nor was reported."""
-
-    submitted: int
-    arrived: int
-    refused: int
-    unexplained: int
-    seconds: float
-    drained: bool
-
-
-class FapilogResult(TypedDict):
-    """fapilog's own method, run for it and for ours; ``bursts`` and ``contenders`` go by the contenders' names.
-
-    These are `fapilog`, `ours` (`get_logger`, called as fapilog's logger is; the ratios are its) and, without a burst,
-    `ours-event`.
-    """
-
-    version: str
-    method: str
-    calls: int
-    latency_calls: int
-    payload_bytes: int
-    slow_sink_s: float
-    burst_calls: int
-    contenders: dict[str, Unit]
-    bursts: dict[str, Burst]
-    throughput_ratio: Estimate
-    """Calls per second, ours ÷ fapilog's; the same with `end_to_end` until the last one has arrived."""
-    end_to_end_ratio: Estimate
-    latency_ratio: Estimate
-    """The mean call (fapilog's first figure), ours ÷ fapilog's; the same with `slow_sink` into the slow sink."""
-    slow_sink_ratio: Estimate
-    peak_bytes_ratio: Estimate
-    rounds: list[dict[str, dict[str, float]]]
-
-
 class Goal(TypedDict):
     """What this project wants to reach, as a ratio within one run, and whether it did."""
 
@@ -225,6 +174,4 @@ class Result(TypedDict):
     """A call below the level that its logger takes; peers that have no levels, or take it by default, are not here."""
     enabled: list[CallTime]
     """A call that makes a record."""
-    fapilog: FapilogResult | None
-    """Null where it was not asked for, or fapilog is missing."""
     goals: list[Goal]

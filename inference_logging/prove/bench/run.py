@@ -33,7 +33,6 @@ from inference_logging.prove.bench.result import (
     Cell,
     CellRound,
     Estimate,
-    FapilogResult,
     Loop,
     PeerEntry,
     Result,
@@ -101,7 +100,6 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
         "cells": [_cell(order, answers) for order in answers if order.loop != "call" and order.peer in works],
         "filtered": _call_times(answers, "filtered_ns"),
         "enabled": _call_times(answers, "enabled_ns"),
-        "fapilog": _fapilog(plan, works, progress),
         "goals": [],
     }
     result["goals"] = goals(result)
@@ -230,11 +228,3 @@ def _call_times(answers: Answers, figure: str) -> list[CallTime]:
             rounds = cast("list[float]", values)
             times.append({"peer": order.peer, "ns": found, "rounds": rounds, "ratio_to_ours": to_ours})
     return times
-
-
-def _fapilog(plan: Plan, works: set[str], progress: Progress) -> FapilogResult | None:
-    if "fapilog" not in works or OURS not in works:
-        return None
-    from inference_logging.prove.bench.fapilog_method import compared
-
-    return compared(plan.rounds, progress, quick=plan.quick)

@@ -1,0 +1,1 @@
+"""Measurements of this project; README.md says which folder answers which question."""

@@ -1,0 +1,215 @@
+"""Run the server under test in a process of its own, and read what it cost: CPU time, requests, records.
+
+The count of requests comes from a counter in front of the app, the count of records from the files that are left once
+the process has ended, so neither can hide what the other one lost.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+LOOPBACK = "127.0.0.1"
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 30.0
+CONTROL = "control"
+"""A second server without logging: how far it is from the first one is what the method cannot see."""
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Which cores the server and the load run on."""
+
+    server: int
+    load: tuple[int, ...]
+
+    @classmethod
+    def of_this_process(cls) -> Cores:
+        """Give the last core to the server (the first one tends to get the kernel's chores), the others to the load."""
+        usable = sorted(os.sched_getaffinity(0))
+        return cls(usable[-1], tuple(usable[:-1] or usable))
+
+    def __str__(self) -> str:
+        """Say where things run, and what to make of it on one core."""
+        if self.server in self.load:
+            return (
+                f"one core only (core {self.server}): server and load share it, so req/s includes the load's own work"
+            )
+        return f"server on core {self.server}, load on core {', '.join(map(str, self.load))}"
+
+
+@dataclass(frozen=True)
+class Books:
+    """What a server that has ended leaves behind; `records` is None for a mode that writes none."""
+
+    accepted: int
+    records: int | None
+    dropped: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every accepted request has its record."""
+        return self.records is None or self.records == self.accepted
+
+
+class ServerError(RuntimeError):
+    """The server under test could not be started or stopped; the message holds the end of its output."""
+
+
+class ServerUnderTest:
+    """One server process. Leaving the context stops it, whatever happened."""
+
+    def __init__(self, mode: str, directory: Path, core: int) -> None:
+        """Start ``loadtests/compare/server.py`` in `mode`, its log in `directory`, on `core`.
+
+        What an earlier run left in `directory` is removed. Raises ``ServerError`` if anything else is in there.
+        """
+        self.mode = "none" if mode == CONTROL else mode
+        self.directory = directory
+        self._counts = directory / "counts.json"
+        self._output = directory / "server.out"
+        self._clear()
+        self._queues = tempfile.mkdtemp(prefix="inference_logging-loadtest-", dir=_memory())
+        with socket.create_server((LOOPBACK, 0), backlog=4096) as listening, self._output.open("wb") as output:
+            self.port: int = listening.getsockname()[1]
+            self._process = subprocess.Popen(
+                self._command(listening.fileno(), core),
+                pass_fds=[listening.fileno()],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": self._queues},
+            )
+
+    def _clear(self) -> None:
+        if self.directory.is_dir() and any(self.directory.iterdir()):
+            if not self._output.is_file():
+                raise ServerError(f"{self.directory} is not empty and not from an earlier run: choose another --out")
+            shutil.rmtree(self.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+
+    def _command(self, fd: int, core: int) -> list[str]:
+        options = {"mode": self.mode, "fd": fd, "core": core, "directory": self.directory, "counts": self._counts}
+        return [
+            sys.executable,
+            "-m",
+            "loadtests.compare.server",
+            *(f"--{name}={value}" for name, value in options.items()),
+        ]
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def request(self, path: str, body: dict[str, Any] | None = None, times: int = 1) -> bytes:
+        """Send a request `times` times over one connection and return the last answer's body, whatever its status.
+
+        The socket listens before the process runs, so the first answer also shows that the server is up.
+        Raises ``ServerError`` if it is not within 30 s.
+        """
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=START_DEADLINE_S)
+        payload = None if body is None else json.dumps(body)
+        answer = b""
+        try:
+            for _ in range(times):
+                connection.request(
+                    "GET" if body is None else "POST", path, payload, {"content-type": "application/json"}
+                )
+                answer = connection.getresponse().read()
+        except OSError as error:
+            raise ServerError(f"mode {self.mode}: no answer on {path}: {error}\n{self._tail()}") from error
+        finally:
+            connection.close()
+        return answer
+
+    def cpu_s(self) -> float:
+        """Return the CPU time that the process and its children, living and ended, have used so far."""
+        return sum(_cpu_s(pid) for pid in _family(self._process.pid))
+
+    def stop(self) -> Books:
+        """Stop the server as an orchestrator would and count what it leaves.
+
+        Raises ``ServerError`` if it does not end by itself within 30 s, or ends with an error.
+        """
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired as error:
+            raise ServerError(f"mode {self.mode}: did not stop\n{self._tail()}") from error
+        if status != 0:
+            raise ServerError(f"mode {self.mode}: ended with status {status}\n{self._tail()}")
+        accepted: int = json.loads(self._counts.read_text())["accepted"]
+        return Books(accepted, self._records(), dropped(self.directory))
+
+    def _records(self) -> int | None:
+        if self.mode == "none":
+            return None
+        if self.mode == "uvicorn-access":
+            return self._output.read_bytes().count(b' HTTP/1.1" ')
+        return len([record for record in records(self.directory) if record["event_name"] == "request"])
+
+    def _tail(self) -> str:
+        return self._output.read_text(errors="replace")[-2000:]
+
+    def __enter__(self) -> ServerUnderTest:
+        """Return the server."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the process if `stop` has not, and remove its queue."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._queues, ignore_errors=True)
+
+
+def records(directory: Path) -> Iterator[dict[str, Any]]:
+    """Yield every line of every segment of `directory`, in order."""
+    for segment in sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink()):
+        with segment.open("rb") as lines:
+            yield from map(json.loads, lines)
+
+
+def dropped(directory: Path) -> int:
+    """Return how many records the last footer in `directory` counts as dropped."""
+    footers = [record for record in records(directory) if record["event_name"] == "segment.footer"]
+    return sum(total(process["dropped"]) for process in footers[-1]["processes"]) if footers else 0
+
+
+def total(counts: Any) -> int:
+    """Return the sum of counts that are nested by reason."""
+    return sum(map(total, counts.values())) if isinstance(counts, dict) else int(counts)
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from _family(int(child))
+
+
+def _cpu_s(pid: int) -> float:
+    """Return user and system time of a process and of its children that have ended (proc(5), fields 14 to 17)."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, after_name[11:15])) / _TICKS_PER_S

@@ -1,0 +1,74 @@
+"""What the parts beside the request path take, with the goal beside each figure: ``make bench``.
+
+    python -m loadtests.cost.bench [SECTION ...] [--quick | --keep] [--json PATH]
+
+The listener, its process, `verify` and the audit lane; each section's module says how it measures and why. The load
+average is printed because it must be read with the figures: what others run at the same time takes the listener's core
+first. The exit status says whether the measurement went through, not whether the goals were reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from loadtests.cost.bench_audit import audit
+from loadtests.cost.bench_listener import listener
+from loadtests.cost.bench_report import Report, machine
+from loadtests.cost.bench_sidecar import sidecar
+from loadtests.cost.bench_verify import verify
+from loadtests.results import keep
+
+SECTIONS: dict[str, Callable[[bool], Report]] = {
+    "listener": listener,
+    "sidecar": sidecar,
+    "verify": verify,
+    "audit": audit,
+}
+
+
+def main() -> None:
+    """Run the sections that were asked for, print each as soon as it is done."""
+    options = _options()
+    seen_on = machine()
+    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
+    print(
+        "median (lowest … highest round)" + ("; QUICK: tiny sizes, the figures mean nothing" if options.quick else "")
+    )
+    reports: dict[str, Report] = {}
+    for name in SECTIONS if "all" in options.sections else dict.fromkeys(options.sections):
+        reports[name] = SECTIONS[name](options.quick)
+        reports[name].print()
+    print(f"\n{_summary(list(reports.values()))}; load average now {machine()['load average']}")
+    sections = {name: report.as_json() for name, report in reports.items()}
+    found = {"machine": seen_on, "quick": options.quick, "sections": sections}
+    if options.keep:
+        print(f"kept in {keep('bench', found)}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, "all"], default="all", metavar="SECTION")
+    lengths = parser.add_mutually_exclusive_group()
+    lengths.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
+    lengths.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    options = parser.parse_args()
+    if options.keep and "all" not in options.sections:
+        parser.error(f"--keep with {' '.join(options.sections)}: only the result of all sections is kept")
+    return options
+
+
+def _summary(reports: list[Report]) -> str:
+    judged = [figure for report in reports for figure in report.figures if figure.goal]
+    missed = [figure for figure in judged if figure.goal and not figure.goal.is_reached(figure.value)]
+    names = "".join(f"\n  missed: {figure.name}" for figure in missed)
+    return f"{len(judged) - len(missed)} of {len(judged)} goals reached{names}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What every section of the benchmark shares: a figure beside its goal, the statistics, the machine it was seen on.
+
+A figure is the median over interleaved rounds (each round measures every contender, so that a change of the machine's
+mood hits all of them alike); the spread is the lowest and highest round. A goal is judged on the median only.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+NAME_WIDTH = 58
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound that a figure keeps: ``<=`` or ``>=`` with a number in the figure's unit."""
+
+    sense: str
+    bound: float
+
+    def is_reached(self, value: float) -> bool:
+        """Return whether ``value`` is on the right side of the bound."""
+        return value <= self.bound if self.sense == "<=" else value >= self.bound
+
+    def verdict(self, value: float) -> str:
+        """Return the goal and the mark; a miss says how far off it is, relative to the bound."""
+        sign = "≤" if self.sense == "<=" else "≥"
+        goal = f"goal {sign} {self.bound:g}"
+        if self.is_reached(value):
+            return f"{goal}: reached"
+        return f"{goal}: NOT REACHED, off by {abs(value - self.bound):.3g} ({abs(value / self.bound - 1):.1%})"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number: the median of its rounds, their spread, and the goal if there is one."""
+
+    name: str
+    unit: str
+    rounds: Sequence[float]
+    goal: Goal | None = None
+
+    @property
+    def value(self) -> float:
+        """The median round."""
+        return median(self.rounds)
+
+    def line(self) -> str:
+        """Return the figure as one line of the report."""
+        low, high = min(self.rounds), max(self.rounds)
+        spread = f"({_number(low)} … {_number(high)})" if len(self.rounds) > 1 else ""
+        verdict = self.goal.verdict(self.value) if self.goal else ""
+        return f"  {self.name:<{NAME_WIDTH}} {_number(self.value):>9} {self.unit:<7} {spread:<24} {verdict}".rstrip()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figure for the file of ``--json``."""
+        goal = {"sense": self.goal.sense, "bound": self.goal.bound} if self.goal else None
+        reached = self.goal.is_reached(self.value) if self.goal else None
+        rounds = {"median": self.value, "low": min(self.rounds), "high": max(self.rounds), "rounds": list(self.rounds)}
+        return {"name": self.name, "unit": self.unit, **rounds, "goal": goal, "reached": reached}
+
+
+@dataclass
+class Report:
+    """What one section found: figures in the order of their lines, and remarks that belong beside them."""
+
+    title: str
+    figures: list[Figure] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, name: str, unit: str, rounds: Iterable[float], goal: Goal | None = None) -> None:
+        """Add a figure."""
+        self.figures.append(Figure(name, unit, [float(value) for value in rounds], goal))
+
+    def print(self) -> None:
+        """Print title, figures and remarks."""
+        lines = [f"\n{self.title}", *(figure.line() for figure in self.figures), *(f"  - {r}" for r in self.remarks)]
+        print("\n".join(lines), flush=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the section for the file of ``--json``."""
+        figures = [figure.as_json() for figure in self.figures]
+        return {"title": self.title, "figures": figures, "remarks": self.remarks}
+
+
+def at_most(bound: float) -> Goal:
+    """Return the goal of being at or below ``bound``."""
+    return Goal("<=", bound)
+
+
+def at_least(bound: float) -> Goal:
+    """Return the goal of being at or above ``bound``."""
+    return Goal(">=", bound)
+
+
+def pairwise(combine: Callable[[float, float], float], left: Iterable[float], right: Iterable[float]) -> list[float]:
+    """Combine the figures of the same round: a ratio or a difference is taken within a round, never between medians."""
+    return [combine(a, b) for a, b in zip(left, right, strict=True)]
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which ``share`` of the sorted samples lie (nearest rank, so always a real sample)."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def machine() -> dict[str, str]:
+    """Return date, processor, kernel, interpreter and load, which must be read with the figures."""
+    load = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores usable",
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "load average": load,
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _number(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if magnitude >= 100 else f"{value:.2f}" if magnitude >= 10 else f"{value:.3f}"

@@ -1,0 +1,251 @@
+"""What logging costs a task of Parsl's HighThroughputExecutor, as ratios to no logging: ``make bench-parsl``.
+
+    python -m loadtests.engine.bench_parsl [--quick] [--json PATH]
+
+Each round starts four programs with one worker each: Parsl without logging, once more without (the control), with its
+own files (its default), and with ours, which takes the same lines: DEBUG in the submit process, INFO in interchange,
+manager and worker. They take turns, in an order that rotates: ``parsl-perf`` runs a batch of empty tasks in one of
+them, while the others wait. A ratio is taken within its turn; the interval is that of 95 % over all turns.
+
+Then one program logs both ways at once, and a worker of it is killed: each process must have left as many records as
+messages in its file. One message can have several lines; so can one record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from inference_logging._native import queues_of
+from inference_logging.read.stats.interval import Interval, bootstrap, ratio
+from inference_logging.segments import read_records
+from loadtests.cost.bench_loggers import memory_directory, scratch_directory
+from loadtests.cost.bench_report import machine
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+VENV: Final = ROOT / ".venv-parsl"
+MODES: Final = ("off", "control", "default", "ours")
+RATE: Final = re.compile(r"Tasks per second: ([\d.]+)")
+MESSAGE: Final = re.compile(r"^\d{10,}\.\d{6} \d{4}-\d\d-\d\d .*?-(\d+) ", re.MULTILINE)
+"""How a message begins in Parsl's own files: its time, then the names of process and thread with their numbers."""
+_END_S: Final = 60.0
+
+
+class Program:
+    """``parsl_load.py`` in one mode, running."""
+
+    def __init__(self, mode: str, directory: Path, queues: Path, workers: int = 1) -> None:
+        """Start it. Raises ``RuntimeError`` with its output if it does not get ready."""
+        self.directory, self._queues = directory, queues
+        self._errors = directory / "stderr"
+        command = [str(VENV / "bin" / "python"), str(Path(__file__).with_name("parsl_load.py"))]
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [*command, mode, str(directory), str(workers)],
+                cwd=directory,
+                env=environment(queues),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self._wait_for("ready")
+
+    def ms_per_task(self, tasks: int) -> float:
+        """Run a batch of empty tasks."""
+        self._write(str(tasks))
+        return 1000 / float(self._wait_for(RATE.pattern)[1])
+
+    def kill_a_worker(self) -> None:
+        """Let a task kill its worker, and wait until Parsl has noticed."""
+        self._write("die")
+        self._wait_for("WorkerLost")
+
+    def end(self) -> None:
+        """Let Parsl end in order."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._wait_for("ended")
+        self._process.wait(_END_S)
+
+    def write_the_rest(self) -> None:
+        """Wait until no process of it is left, and write what the last ones have left in their queues."""
+        patience = time.monotonic() + _END_S
+        while any(queue["producer"] != "nobody" for queue in queues_of(self._queues)):
+            if time.monotonic() > patience:
+                raise RuntimeError("workers go on after Parsl has ended")
+            time.sleep(0.05)
+        file = self._queues / "configuration.yaml"
+        command = [sys.executable, "-m", "inference_logging.cli.main", "recover", str(self._queues)]
+        subprocess.run([*command, "--config", str(file)], check=True, stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """End what is left of it, and its interchange; a manager ends by itself when it finds that gone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(BrokenPipeError):
+            self._process.__exit__(None, None, None)  # closes the pipes and waits
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def _wait_for(self, pattern: str) -> re.Match[str]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if (found := re.match(pattern, line)) is not None:
+                return found
+        raise RuntimeError(f"the program with Parsl ended early:\n{self._errors.read_text(errors='replace')[-3000:]}")
+
+
+def environment(queues: Path) -> dict[str, str]:
+    """Return the environment of a program: Parsl's commands on the path, this checkout, and its own queues."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
+    return {
+        **inherited,
+        "PATH": f"{VENV / 'bin'}{os.pathsep}{inherited['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(queues),
+    }
+
+
+def missing() -> str | None:
+    """Return what is missing; None if the measurement can run."""
+    return None if (VENV / ".stamp-installed").exists() else f"{VENV.name}: `make parsl` sets it up"
+
+
+@contextmanager
+def running(mode: str, workers: int = 1) -> Iterator[Program]:
+    """Run a program, on whose files nobody else writes; it is killed unless it was ended."""
+    with scratch_directory() as directory, scratch_directory(memory_directory()) as queues:
+        program = Program(mode, directory, queues, workers)
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def turns(rounds: int, turns_of_round: int, tasks: int) -> dict[str, list[float]]:
+    """Return milliseconds per task of each mode, turn by turn."""
+    taken: dict[str, list[float]] = {mode: [] for mode in MODES}
+    for number in range(rounds):
+        with ExitStack() as stack:
+            programs = {mode: stack.enter_context(running(mode)) for mode in MODES}
+            for program in programs.values():
+                program.ms_per_task(tasks // 4)
+            for turn in range(turns_of_round):
+                first = (number + turn) % len(MODES)
+                for mode in (*MODES[first:], *MODES[:first]):
+                    taken[mode].append(programs[mode].ms_per_task(tasks))
+            for program in programs.values():
+                program.end()
+        print(f"  round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    return taken
+
+
+def counts(tasks: int) -> dict[str, dict[str, int]]:
+    """Run tasks with both ways of logging, kill a worker between, and count messages and records by process.
+
+    Raises ``RuntimeError`` if a process has left fewer records than messages.
+    """
+    with running("counted") as program:
+        program.ms_per_task(tasks)
+        program.kill_a_worker()
+        program.ms_per_task(tasks)
+        program.end()
+        program.write_the_rest()
+        found = by_process(program.directory)
+    wrong = {name: count for name, count in found.items() if count["records"] < count["messages"]}
+    if wrong or sum("worker" in name for name in found) < 2:
+        raise RuntimeError(f"not every message is a record: {found}")
+    return found
+
+
+def by_process(directory: Path) -> dict[str, dict[str, int]]:
+    """Return how many messages and how many records each process of a ``counted`` program has left."""
+    messages: Counter[tuple[str, int]] = Counter()
+    for file in directory.glob("runinfo/**/*.log"):
+        messages.update((file.stem, int(pid)) for pid in MESSAGE.findall(file.read_text(encoding="utf-8")))
+    records = Counter(record["pid"] for record in read_records(directory / "logs") if record["event_name"] == "log")
+    return {
+        f"{name} {pid}": {"messages": count, "records": records[pid]} for (name, pid), count in sorted(messages.items())
+    }
+
+
+def summary(taken: dict[str, list[float]]) -> dict[str, Interval]:
+    """Return the median time per task of each mode, and the ratios."""
+    found = {f"{mode}, ms per task": bootstrap(values, median) for mode, values in taken.items()}
+    pairs = (("control", "off"), ("default", "off"), ("ours", "off"), ("ours", "default"))
+    return found | {f"{one} ÷ {other}": ratio(taken[one], taken[other]) for one, other in pairs}
+
+
+def goals(found: dict[str, Interval]) -> list[dict[str, Any]]:
+    """Return each goal, whether it is reached, and by what."""
+    ours, control, default = (found[name] for name in ("ours ÷ off", "control ÷ off", "ours ÷ default"))
+    return [
+        {
+            "goal": "a task with ours takes as long as without logging, within the noise: the intervals of ours ÷ off "
+            "and of control ÷ off meet",
+            "reached": ours.low <= control.high,
+            "because": f"{ours} and {control}",
+        },
+        {
+            "goal": "a task with ours takes less time than with Parsl's own files: ours ÷ default is below 1",
+            "reached": default.high < 1,
+            "because": str(default),
+        },
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, count and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    options = parser.parse_args(arguments)
+    if (lacking := missing()) is not None:
+        print(f"NOT MEASURED: missing: {lacking}")
+        return
+    seen_on = machine()
+    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
+    rounds, turns_of_round, tasks = (1, 2, 50) if options.quick else (5, 8, 1000)
+    taken = turns(rounds, turns_of_round, tasks)
+    found, counted = summary(taken), counts(tasks)
+    print(f"\nParsl, HighThroughputExecutor, one worker, batches of {tasks} tasks, {rounds} x {turns_of_round} turns")
+    print("median or mean ratio (interval of 95 %)" + ("; QUICK: the figures mean nothing" * options.quick))
+    for name, interval in found.items():
+        print(f"  {name:<24} {interval}")
+    for goal in goals(found):
+        print(f"  {'reached' if goal['reached'] else 'NOT REACHED'}: {goal['goal']} ({goal['because']})")
+    print("\nmessages in Parsl's files, and records, of the same processes")
+    for name, count in counted.items():
+        print(f"  {name:<24} {count['messages']:>9,} {count['records']:>9,}")
+    if options.json:
+        figures = {name: interval.as_json() for name, interval in found.items()}
+        report = {
+            "command": "make bench-parsl",
+            "machine": seen_on,
+            "quick": options.quick,
+            "figures": figures,
+            "goals": goals(found),
+        }
+        content = {**report, "ms_per_task": taken, "counts": counted}
+        options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

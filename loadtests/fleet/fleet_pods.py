@@ -1,0 +1,252 @@
+"""The pods of one zone as processes: each has directories, a queue, a listener and an instance id of its own.
+
+    python -m loadtests.fleet.fleet_pods SETTINGS POD…
+
+One process imports the package and forks the pods; each then opens its logger and serves requests at the times of an
+arrival trace, compressed in time. Lines on standard input: ``begin SECONDS`` (of the monotonic clock) is time zero,
+``deploy SECONDS`` ends one pod after another within that time and starts its next process in the same volume, ``end``
+ends all of them. Answers: ``ready``, ``deployed``, ``ended``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
+from loadtests.compare import arrivals
+from loadtests.compare.arrivals import Arrival
+from loadtests.fleet.fleet_count import Book, Note
+
+SERVICE: Final = "fleet"
+SAMPLE: Final = 8
+"""Pods with a shipper of their own."""
+ZONES: Final = 3
+QUEUE_BYTES: Final = 1 << 20
+_CHUNKS: Final = 4
+"""Of an answer at most: a chunk stands for several tokens."""
+
+_ENDING: Final = frozenset({signal.SIGTERM})
+
+Message = MutableMapping[str, Any]
+
+
+def zone(pod: int) -> str:
+    """Return the directory of a pod's zone; pods are in the zones by turns."""
+    return f"zone-{pod % ZONES}"
+
+
+class Settings(NamedTuple):
+    """What all pods of a run share; ``requests`` of each pod come within ``seconds``."""
+
+    folder: str
+    pods: int
+    requests: int
+    seconds: float
+    trace: str
+
+    @property
+    def book(self) -> Path:
+        """Where the book is."""
+        return Path(self.folder) / "book"
+
+    def config(self, pod: int, **more: Any) -> Config:
+        """Return the configuration of a pod; its volume is a directory below that of its zone, or of the sample."""
+        volume = Path(self.folder) / ("own" if pod < SAMPLE else zone(pod)) / f"pod-{pod}"
+        places = {"directory": volume / "logs", "queue_directory": volume / "queues"}
+        return Config(**{**places, "service_name": SERVICE, "queue_bytes": QUEUE_BYTES, **more})
+
+
+def shared(trace: list[Arrival], pod: int, requests: int, seconds: float) -> list[Arrival]:
+    """Return the arrivals of a pod: every n-th of the trace from its own first one on, the trace's time compressed."""
+    step = max(1, len(trace) // requests)
+    compressed = seconds / (trace[-1].at_s or 1.0)
+    own = trace[pod % step :: step][:requests]
+    return [replace(arrival, at_s=arrival.at_s * compressed) for arrival in own]
+
+
+class Pod:
+    """One process of a pod."""
+
+    def __init__(self, settings: Settings, pod: int, life: int, own: Sequence[Arrival]) -> None:
+        self._settings, self._pod, self._life, self._arrivals = settings, pod, life, own
+        self._book = Book(settings.book, settings.pods)
+        self._served = self._book.read(pod, 0).served if life else 0
+
+    def live(self, begin: int) -> None:
+        """Serve until SIGTERM; ``begin`` is a pipe that says when time zero is, or is closed."""
+        names = f"service.instance.id=pod-{self._pod}-{self._life},k8s.pod.name=pod-{self._pod}"
+        os.environ["OTEL_RESOURCE_ATTRIBUTES"] = names
+        config = self._settings.config(self._pod)
+        with Logger(config) as logger:
+            self._note(logger)
+            asyncio.run(self._serve(InferenceLoggingMiddleware(_answer, config), logger, begin))
+        self._note(logger)
+
+    def _note(self, logger: Logger) -> None:
+        stats = logger.stats()
+        dropped = sum(count for reasons in stats["dropped"].values() for count in reasons.values())
+        note = Note(int(stats["boot_id"], 16), os.getpid(), stats["accepted"], dropped, self._served)
+        self._book.write(self._pod, self._life, note)
+
+    async def _serve(self, app: InferenceLoggingMiddleware, logger: Logger, begin: int) -> None:
+        ending, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, ending.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        begun: asyncio.Future[float] = loop.create_future()
+
+        def hear() -> None:
+            loop.remove_reader(begin)
+            if said := os.read(begin, 64):
+                begun.set_result(float(said))
+            else:
+                ending.set()
+
+        loop.add_reader(begin, hear)
+        waits = asyncio.ensure_future(ending.wait())
+        either: list[asyncio.Future[Any]] = [begun, waits]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        loop.remove_reader(begin)
+        for arrival in self._arrivals[self._served :]:
+            pause_s = (begun.result() if begun.done() else 0.0) + arrival.at_s - time.monotonic()
+            if pause_s > 0 or ending.is_set():
+                await asyncio.wait([waits], timeout=max(0.0, pause_s))
+            if ending.is_set():
+                return
+            await self._request(app, arrival)
+            self._served += 1
+            self._note(logger)
+        await waits
+
+    async def _request(self, app: InferenceLoggingMiddleware, arrival: Arrival) -> None:
+        body = json.dumps({"model": "model", "stream": True, "max_tokens": arrival.generated_tokens}).encode()
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body}
+
+        async def send(_message: Message) -> None:
+            pass
+
+        get_logger(SERVICE).info("admitted", arrival=self._served, tokens=arrival.context_tokens)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"x-request-id", f"pod-{self._pod}-{self._served}".encode()),
+        ]
+        path, state = "/v1/chat/completions", {"arrival": arrival}
+        await app({
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+            "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "state": state,
+            "client": ("192.0.2.1", 1024), "server": ("192.0.2.2", 8000),
+        }, receive, send)  # fmt: skip
+
+
+async def _answer(scope: Message, receive: Any, send: Any) -> None:
+    """Stream an answer as an inference server does, without its time."""
+    await receive()
+    arrival: Arrival = scope["state"]["arrival"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for number in range(min(_CHUNKS, arrival.generated_tokens)):
+        choices = [{"index": 0, "delta": {"content": f"part {number}"}}]
+        await send({"type": "http.response.body", "body": _event({"choices": choices}), "more_body": True})
+    usage = {"prompt_tokens": arrival.context_tokens, "completion_tokens": arrival.generated_tokens}
+    end = _event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage})
+    await send({"type": "http.response.body", "body": end + b"data: [DONE]\n\n"})
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    head = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "model": "model"}
+    return b"data: " + json.dumps({**head, **content}).encode() + b"\n\n"
+
+
+class Zone:
+    """Pods whose processes are children of this one."""
+
+    def __init__(self, settings: Settings, pods: Sequence[int]) -> None:
+        """Start their first processes, which wait for time zero."""
+        self._settings = settings
+        trace = arrivals.read(Path(settings.trace))
+        self._arrivals = {pod: shared(trace, pod, settings.requests, settings.seconds) for pod in pods}
+        self._pipes, self._begun, self._pids = dict[int, int](), b"", dict[int, int]()
+        gc.freeze()  # what the children share stays shared
+        for pod in pods:
+            self._start(pod, 0)
+
+    def _start(self, pod: int, life: int) -> None:
+        reader, writer = os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a pod that has just begun would end without its logger
+        pid = os.fork()
+        if not pid:
+            os.close(writer)
+            Pod(self._settings, pod, life, self._arrivals[pod]).live(reader)
+            os._exit(0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        os.close(reader)
+        self._pids[pod], self._pipes[pod] = pid, writer
+        if self._begun:
+            os.write(writer, self._begun)
+
+    def wait_until_ready(self) -> None:
+        """Wait until each has opened its logger."""
+        book = Book(self._settings.book, self._settings.pods)
+        while not all(book.read(pod, 0).boot_id for pod in self._pids):
+            time.sleep(0.05)
+
+    def begin(self, at_s: float) -> None:
+        """Say when time zero is."""
+        self._begun = str(at_s).encode()
+        for pipe in self._pipes.values():
+            os.write(pipe, self._begun)
+
+    def deploy(self, seconds: float) -> None:
+        """Replace one process after another, all within ``seconds`` if the machine is quick enough."""
+        begun_s = time.monotonic()
+        for done, pod in enumerate(list(self._pids), 1):
+            self._end(pod)
+            self._start(pod, 1)
+            time.sleep(max(0.0, begun_s + done * seconds / len(self._pids) - time.monotonic()))
+
+    def _end(self, *pods: int) -> None:
+        for pod in pods:
+            os.kill(self._pids[pod], signal.SIGTERM)
+        for pod in pods:
+            code = os.waitpid(self._pids[pod], 0)[1]
+            os.close(self._pipes[pod])
+            if code:
+                raise RuntimeError(f"pod {pod} ended with {code}")
+
+    def end(self) -> None:
+        """End all of them at once."""
+        self._end(*self._pids)
+
+
+def main() -> None:
+    """Obey standard input."""
+    settings = Settings(**json.loads(sys.argv[1]))
+    zone = Zone(settings, [int(pod) for pod in sys.argv[2:]])
+    zone.wait_until_ready()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        word, *seconds = line.split()
+        if word == "begin":
+            zone.begin(float(seconds[0]))
+        elif word == "deploy":
+            zone.deploy(float(seconds[0]))
+            print("deployed", flush=True)
+        else:
+            zone.end()
+            print("ended", flush=True)
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,368 @@
+"""A fleet on one machine: pods, their shippers, a Kafka of three zones and ClickHouse's engine, while parts of it die.
+
+    python -m loadtests.fleet.fleet_simulation [--pods 1 10 100 1000] [--requests 100] [--seconds 150] [--page]
+
+Each pod is a process with a queue, a listener and an identity of its own, and serves the arrivals of a trace, in
+compressed time. Its load is the same in every fleet, so that a thousand pods have a thousand times the records of one.
+The first eight pods have a shipper each (`inference-logging ship`); one shipper for each zone follows the directories
+of all other pods there. In the middle a broker is killed and started again; a zone is lost: a third of the pods, their
+shippers and a broker are killed and do not return; then a deploy replaces the process of each pod that is left, and
+kills the shippers of the eight. At the end the queues of the lost zone are recovered from their volumes and shipped.
+
+Then what arrived is counted by (boot_id, pid, seq), in Kafka and in the engine, which takes the topic once the pods
+have ended: on two cores both at once would measure who gets a core. Figures of cost are CPU times of processes. With
+``--page`` the result is kept, and docs/fleet-simulation.md is written from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from inference_logging.prove.bench.machine import load
+from inference_logging.ship.clickhouse.destination import ClickHouseDestination
+from inference_logging.ship.clickhouse.place import Place
+from inference_logging.ship.kafka import RESOURCE
+from inference_logging.ship.line import Line
+from loadtests import results
+from loadtests.compare import arrivals
+from loadtests.cost.request_sizes import measure_segments
+from loadtests.fleet import fleet_page
+from loadtests.fleet.fleet_count import Book, count, key
+from loadtests.fleet.fleet_kafka import Cluster, record_of
+from loadtests.fleet.fleet_page import LOST
+from loadtests.fleet.fleet_pods import SAMPLE, SERVICE, ZONES, Settings
+from loadtests.fleet.fleet_processes import Child, Usage
+from tests.shipping.clickhouse import KEY, ClickHouse
+
+EVENTS: Final = {
+    "broker killed": 0.2, "broker starts again": 0.3, "zone lost": 0.45, "deploy begins": 0.55, "deploy ends": 0.95
+}  # fmt: skip
+"""When, as a share of the run."""
+BLOCK_ROWS: Final = 10_000
+"""Of an insert into the engine."""
+_LOOK_S: Final = 2.0
+_SETTLE_S: Final = 20.0
+"""After that brokers that have just started take no more than idle ones."""
+_SHIP: Final = [sys.executable, "-m", "inference_logging.cli.main", "ship"]
+_PODS: Final = [sys.executable, "-m", "loadtests.fleet.fleet_pods"]
+_FOLLOW: Final = [sys.executable, "-m", "loadtests.fleet.fleet_shipping"]
+
+
+class Run:
+    """One fleet, from its start to its count."""
+
+    def __init__(self, folder: Path, settings: Settings, cluster: Cluster) -> None:
+        """Prepare."""
+        self._folder, self._settings, self._cluster = folder, settings, cluster
+        folder.mkdir()
+        self._topic = f"{SERVICE}-{settings.pods}"
+        self._to = f"kafka://{cluster.addresses}/{self._topic}"
+        self._pods = [range(zone, settings.pods, ZONES) for zone in range(ZONES)]
+        self._book = Book(settings.book, settings.pods)
+        self._curve: list[tuple[float, int, int]] = []
+        self._events: dict[str, float] = {}
+        self._own: dict[int, list[Child]] = {}
+        """Shippers of the sample, by pod."""
+        self._zones: dict[int, Child] = {}
+        self._begun_s = 0.0
+        self._following: dict[int, Child] = {}
+        """The other shippers, by zone."""
+
+    def simulate(self) -> dict[str, Any]:
+        """Let it run, and return what was found."""
+        self._cluster.make(self._topic)
+        # All at once: the machine needs a while for a thousand.
+        self._zones = {at: self._zone(at, pods) for at, pods in enumerate(self._pods) if pods}
+        for zone in self._zones.values():
+            assert zone.hear() == "ready"
+        for pod in range(min(SAMPLE, self._settings.pods)):
+            self._own[pod] = [self._shipper(pod)]
+        for at, pods in enumerate(self._pods):
+            if any(pod >= SAMPLE for pod in pods):
+                self._following[at] = self._follow("ship", at)
+        for shipper in self._following.values():
+            assert shipper.hear() == "ready"
+            shipper.note_start()
+        brokers = Usage([broker.pid for broker in self._cluster.brokers])
+        self._begun_s = time.monotonic() + 2.0
+        for zone in self._zones.values():
+            zone.say(f"begin {self._begun_s}")
+        try:
+            with self._looking():
+                self._let_things_happen(brokers)
+                counts = self._drain()
+                brokers_cpu_s = brokers.end()
+        finally:
+            self._end()
+        return {**self._found(counts), "brokers_cpu_s": brokers_cpu_s}
+
+    def _end(self) -> None:
+        """Make sure that nothing is left."""
+        for child in [*self._zones.values(), *self._following.values(), *chain.from_iterable(self._own.values())]:
+            child.kill()
+
+    def _zone(self, at: int, pods: Sequence[int]) -> Child:
+        settings = json.dumps(self._settings._asdict())
+        return Child(
+            sys.executable, "-m", "loadtests.fleet.fleet_pods", settings, *map(str, pods), said=self._said(f"zone-{at}")
+        )
+
+    def _shipper(self, pod: int, *options: str) -> Child:
+        return Child(*_SHIP, "--to", self._to, "--directory", self._logs(pod), *options, said=self._said(f"ship-{pod}"))
+
+    def _follow(self, how: str, at: int) -> Child:
+        each, state = self._folder / f"zone-{at}" / "{pod}" / "logs", self._folder / f"state-{at}"
+        return Child(*_FOLLOW, how, self._to, each, state, said=self._said(f"{how}-{at}"))
+
+    def _logs(self, pod: int) -> Path:
+        return self._settings.config(pod).directory
+
+    def _said(self, name: str) -> Path:
+        return self._folder / f"{name}.said"
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """Note every two seconds what is accepted and what Kafka has."""
+        ending = threading.Event()
+
+        def look() -> None:
+            while not ending.wait(_LOOK_S):
+                self._note_starts()
+                accepted, there = self._book.accepted(), self._cluster.records(self._topic)
+                self._curve.append((round(time.monotonic() - self._begun_s, 1), accepted, there))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join()
+
+    def _note_starts(self) -> None:
+        """Note what each own shipper has used, once a batch of it is acknowledged: until then it starts."""
+        for pod, (*_, shipper) in self._own.items():
+            with contextlib.suppress(OSError):  # no batch yet, or its process ends
+                if (self._logs(pod) / ".kafka.offsets").stat().st_mtime > shipper.begun_s:
+                    shipper.note_start()
+
+    def _wait_for(self, event: str) -> None:
+        time.sleep(max(0.0, self._begun_s + EVENTS[event] * self._settings.seconds - time.monotonic()))
+        self._note(event)
+
+    def _note(self, event: str) -> None:
+        self._events[event] = round(time.monotonic() - self._begun_s, 1)
+        print(f"  {self._events[event]:7.1f} s  {event}", flush=True)
+
+    def _let_things_happen(self, brokers: Usage) -> None:
+        first, *_, last = self._cluster.brokers
+        self._wait_for("broker killed")
+        brokers.leave(first.pid)
+        first.kill()
+        self._wait_for("broker starts again")
+        first.start()
+        brokers.join(first.pid)
+        self._wait_for("zone lost")
+        brokers.leave(last.pid)
+        last.kill()
+        for child in self._of_zone(LOST):
+            child.kill()
+        self._wait_for("deploy begins")
+        seconds = (EVENTS["deploy ends"] - EVENTS["deploy begins"]) * self._settings.seconds
+        left = [zone for at, zone in self._zones.items() if at != LOST]
+        for zone in left:
+            zone.say(f"deploy {seconds}")
+        for pod, shippers in self._own.items():
+            if pod % ZONES != LOST:
+                shippers[-1].kill()
+                shippers.append(self._shipper(pod))
+        for zone in left:
+            assert zone.hear() == "deployed"
+        self._note("deploy ends")
+        time.sleep(max(0.0, self._begun_s + self._settings.seconds - time.monotonic()))
+        for zone in left:
+            zone.say("end")
+        for zone in left:
+            assert zone.hear() == "ended"
+            zone.wait_well()
+        self._note("pods ended")
+
+    def _of_zone(self, at: int) -> Iterator[Child]:
+        yield from (self._zones[at],) if at in self._zones else ()
+        yield from (self._following[at],) if at in self._following else ()
+        yield from (shippers[-1] for pod, shippers in self._own.items() if pod % ZONES == at)
+
+    def _drain(self) -> list[dict[str, int]]:
+        """Let shippers send the rest, and then what the lost zone has left; return what the zones' shippers counted."""
+        following = [shipper for at, shipper in self._following.items() if at != LOST]
+        own = [shippers[-1] for pod, shippers in self._own.items() if pod % ZONES != LOST]
+        for shipper in [*following, *own]:
+            shipper.stop()
+        counts = [json.loads(shipper.hear()) for shipper in following]
+        for shipper in [*following, *own]:
+            shipper.wait_well()
+        self._note("shipped")
+        if lost := self._pods[LOST]:
+            volumes = [self._logs(pod).parent for pod in lost]
+            recovering = Child(*_FOLLOW, "recover", *volumes, said=self._said("recover"))
+            recovering.read_all()
+            recovering.wait_well()
+            rest = [self._shipper(pod, "--once") for pod in lost if pod < SAMPLE]
+            if LOST in self._following:
+                rest.append(self._follow("once", LOST))
+            for child in rest:
+                child.read_all()
+                child.wait_well()
+            self._note("lost zone shipped")
+        return counts
+
+    def _found(self, counts: Sequence[dict[str, int]]) -> dict[str, Any]:
+        settings, processes = self._settings, self._book.processes()
+        arrived = count(processes, (key(record_of(message)) for message in self._cluster.read(self._topic)))
+        verified = subprocess.run(
+            [*_SHIP[:-1], "verify", "--json", *map(self._logs, range(settings.pods))],
+            check=False, stdout=self._said("verify").open("wb"),
+        )  # fmt: skip
+        kept = [pod for pod in range(settings.pods) if pod % ZONES != LOST]
+        own, others = ([pod for pod in kept if (pod < SAMPLE) is is_own] for is_own in (True, False))
+        records = {"own": self._book.accepted(own), "following": self._book.accepted(others)}
+        own_children = [child for pod in own for child in self._own[pod]]
+        following = [child for at, child in self._following.items() if at != LOST]
+        cpu_s = {
+            "own": sum(child.work_cpu_s for child in own_children),
+            "following": sum(child.work_cpu_s for child in following),
+        }
+        noted = [child.start_cpu_s for child in own_children if child.start_cpu_s is not None]
+        return {
+            "pods": settings.pods,
+            "sample": min(SAMPLE, settings.pods),
+            "processes": len(processes),
+            "load": load(),
+            "dropped": sum(note.dropped for note in self._book.notes()),
+            "answered": sum(max(self._book.read(pod, life).served for life in (0, 1)) for pod in range(settings.pods)),
+            "kafka": arrived.figures(),
+            "verified": verified.returncode == 0,
+            "events": self._events,
+            "curve": self._curve,
+            "shippers": {
+                "records": records,
+                "cpu_s": cpu_s,
+                "batches": sum(one["batches"] for one in counts),
+                "start_cpu_s": sum(noted) / len(noted),
+            },
+            "stored_bytes": self._cluster.stored_bytes(self._topic),
+        }
+
+    def into(self, engine: ClickHouse) -> dict[str, Any]:
+        """Insert the topic into the engine; return what that took and what is there."""
+        database = self._topic.replace("-", "_")
+        engine.ask(f"CREATE DATABASE {database}", database="default")
+        place = Place.parse(engine.url(database=database))
+        destination = ClickHouseDestination(place, timeout_s=120.0, headers={"X-ClickHouse-Key": KEY}, ca_file=None)
+        usage, own = Usage([engine.pid]), resource.getrusage(resource.RUSAGE_SELF)
+        begun_s, rows = time.monotonic(), 0
+        lines = self._lines()
+        while block := list(islice(lines, BLOCK_ROWS)):
+            sent = destination.send(block)
+            if sent.failed or sent.refused:
+                raise RuntimeError(f"the engine does not take a block: {sent.error or sent.refused}")
+            rows += len(block)
+        seconds, ended = time.monotonic() - begun_s, resource.getrusage(resource.RUSAGE_SELF)
+        cpu_s = usage.end()
+        answer = engine.ask("SELECT boot_id, pid, seq FROM records FORMAT JSONCompactEachRow", database=database)
+        there = (orjson.loads(line) for line in answer.splitlines())
+        arrived = count(self._book.processes(), ((boot_id, int(pid), seq and int(seq)) for boot_id, pid, seq in there))
+        of = f"active AND database = '{database}' AND table = 'records'"
+        return {
+            **arrived.figures(),
+            "rows": rows,
+            "seconds": seconds,
+            "cpu_s": cpu_s,
+            "consumer_cpu_s": ended.ru_utime + ended.ru_stime - own.ru_utime - own.ru_stime,
+            "disk_bytes": engine.number(f"SELECT sum(bytes_on_disk) FROM system.parts WHERE {of}"),
+        }
+
+    def _lines(self) -> Iterator[Line]:
+        """Return the messages as lines, whose place is that in their partition."""
+        for message in self._cluster.read(self._topic):
+            declared = dict(message.headers() or ())[RESOURCE]
+            place = f"{self._topic}-{message.partition()}", message.offset() or 0
+            yield Line(SERVICE, *place, message.value() or b"", record_of(message), orjson.loads(declared or b"{}"))
+
+    def measured(self) -> dict[str, Any]:
+        """Return what a request of the first pod takes; see ``request_sizes.py``."""
+        return measure_segments(self._logs(0), self._settings.requests / self._settings.seconds)
+
+
+def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float, trace: Path) -> dict[str, Any]:
+    """Let one fleet after another run, with the same brokers and the same engine."""
+    cluster, engine = Cluster(folder / "kafka"), ClickHouse(folder / "clickhouse")
+    try:
+        cluster.start()
+        engine.start()
+        time.sleep(_SETTLE_S)
+        idle = Usage([broker.pid for broker in cluster.brokers])
+        time.sleep(_SETTLE_S)
+        idle_cores, runs, measured = idle.end() / _SETTLE_S, [], {}
+        for pods in fleets:
+            print(f"{pods} pods", flush=True)
+            cluster.start()
+            own = folder / str(pods)
+            run = Run(own, Settings(str(own), pods, requests, seconds, str(trace)), cluster)
+            runs.append({**run.simulate(), "engine": run.into(engine)})
+            print(f"  kafka {runs[-1]['kafka']}\n  engine {runs[-1]['engine']}", flush=True)
+            measured = run.measured()
+            shutil.rmtree(own)
+    finally:
+        engine.end()
+        cluster.end()
+    return {
+        "trace": f"{trace.parent.name}/{trace.name}",
+        "trace_s": arrivals.read(trace)[-1].at_s,
+        "requests": requests, "seconds": seconds, "brokers_idle_cores": idle_cores,
+        "measured": measured, "runs": runs,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Simulate, keep what was found, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pods", type=int, nargs="+", default=[1, 10, 100, 1000], help="fleets, one after another")
+    parser.add_argument("--requests", type=int, default=100, help="of each pod")
+    parser.add_argument("--seconds", type=float, default=150.0, help="in which they come")
+    parser.add_argument("--trace", type=Path, help="arrivals, see loadtests/README.md")
+    parser.add_argument("--out", type=Path, default=Path("build/fleet"), help="folder that is written anew")
+    parser.add_argument("--page", action="store_true", help="keep the result, and write docs/fleet-simulation.md")
+    options = parser.parse_args()
+    shutil.rmtree(options.out, ignore_errors=True)
+    options.out.mkdir(parents=True)
+    trace = arrivals.find(options.trace, options.out)
+    result = simulate(options.out.resolve(), options.pods, options.requests, options.seconds, trace)
+    (options.out / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    if options.page:
+        command = f"python -m loadtests.fleet.fleet_simulation --pods {' '.join(map(str, options.pods))} --page"
+        results.keep(fleet_page.PART, result, fleet_page.RESULTS, command)
+        fleet_page.write(fleet_page.newest())
+    lost = [run["pods"] for run in result["runs"] if run["kafka"]["missing"] or run["engine"]["missing"]]
+    print(f"missing in fleets of {lost}" if lost else "nothing is missing", flush=True)
+    # librdkafka may wait for ever when it lets go of a client.
+    os._exit(1 if lost else 0)
+
+
+if __name__ == "__main__":
+    main()

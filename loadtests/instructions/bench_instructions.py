@@ -1,0 +1,353 @@
+"""How many instructions the request path executes, counted by callgrind: no neighbour on the machine moves them.
+
+`instruction_rows` does the work of each row in process, with a fixed hash seed and without garbage collection, on
+Debian's Python or the official image's if there is one of this minor version, since those are what is deployed: built
+with profile-guided optimisation. Each figure is per unit (request, chunk, call, record), minus the same work without
+logging. The caches are simulated, with fixed sizes.
+
+``instruction_bounds.json`` has the figures of the commit at which they were last noted. An instruction count more than
+2 % above its bound (see ``OF_FASTAPI``) fails the command; ``--update`` notes the figures anew. Other figures are shown
+beside it and not judged. With another interpreter than the noted one only the native module's own instructions are
+judged, and none on another architecture.
+
+``--profile ROW`` prints the functions of the native module by code lines instead. It shows addresses unless the module
+was built with its symbols: ``touch native/Cargo.toml && CARGO_PROFILE_RELEASE_STRIP=none make build``.
+
+``--wheel FILE`` counts what a wheel holds beside the module of the checkout, such as a wheel for one version of Python
+beside the stable ABI, and judges nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from loadtests.cost.bench_loggers import scratch_directory
+from loadtests.instructions import callgrind
+from loadtests.instructions.callgrind import Counts
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
+BOUNDS: Final = HERE / "instruction_bounds.json"
+NATIVE: Final = "inference_logging/_native"
+MAIN_THREAD: Final = 1
+TOLERANCE: Final = 0.02
+OF_FASTAPI: Final = 0.06
+"""Of all instructions in the row ``fastapi``. Two counts of 280,000 are subtracted there, and each differs by 0.2 %
+with where objects lie, and that with the length of a path: the interpreter's cache of methods goes by addresses."""
+LEAST: Final = 0.5
+"""Instructions per unit that a count may differ by whatever its size."""
+
+ROWS: Final = {
+    "get": "GET, bare ASGI, per request",
+    "fastapi": "GET, FastAPI, per request",
+    "post": "POST, JSON completion with usage, per request",
+    "traceparent": "GET with a traceparent, per request",
+    "sets": "GET whose application sets two fields, per request",
+    "identity": "GET with three recorded headers, per request",
+    "chunk": "stream, per chunk",
+    "chunk_chat": "stream of a chat, per chunk of 200 bytes",
+    "chunk_mixed": "stream of two kinds of events in turn, per chunk",
+    "emit": "emit, ten fields",
+    "logger": "get_logger().info, ten fields",
+    "triton": "Triton, batch of 8, per request",
+    "listener": "listener, per request record",
+}
+TOGETHER: Final = (
+    ("get", "post", "traceparent", "chunk", "chunk_chat", "chunk_mixed", "emit", "logger"),
+    ("fastapi", "triton"),
+    ("listener",),
+    ("sets",),
+    ("identity",),
+)
+"""Rows that one process counts, in turn; two processes at once."""
+ALL_THREADS: Final = ("listener",)
+"""Rows whose work other threads do. Of the rest the main thread is counted: other threads work by the clock there."""
+
+VALGRIND: Final = (
+    "valgrind",
+    "--tool=callgrind",
+    "--instr-atstart=no",
+    "--cache-sim=yes",
+    "--I1=32768,8,64",
+    "--D1=32768,8,64",
+    "--LL=8388608,16,64",
+    "--dump-instr=yes",
+    "--dump-line=no",
+    "--compress-strings=no",
+    "--compress-pos=no",
+)
+DESCRIBE: Final = """
+import platform, sysconfig
+optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+debian = "deb_system" in sysconfig.get_scheme_names()
+build = "Debian's build, with PGO" if debian else "built with PGO" if optimized else "built without PGO"
+print(platform.python_implementation(), platform.python_version() + ",", build)
+"""
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One column of the table."""
+
+    key: str
+    title: str
+    decimals: int = 0
+    is_native: bool = True
+    is_judged: bool = False
+
+
+FIGURES: Final = (
+    Figure("instructions", "instructions", is_native=False, is_judged=True),
+    Figure("native_instructions", "native instructions", is_judged=True),
+    Figure("l1_misses", "L1 misses", 1, is_native=False),
+    Figure("native_l1_misses", "native L1 misses", 1),
+    Figure("code_lines", "native code lines"),
+    Figure("code_pages", "native code pages"),
+    Figure("gc_objects", "gc objects", 2, is_native=False),
+)
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What the figures hold for."""
+
+    machine: str
+    interpreter: str
+    compiler: str
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that can load what the virtual environment has."""
+
+    path: str
+    description: str
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count, compare and print; return 1 if a judged figure is above its bound."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="note the figures as the new bounds")
+    parser.add_argument("--profile", choices=ROWS, metavar="ROW", help=f"functions of one row: {', '.join(ROWS)}")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="count what this wheel holds, beside the checkout's")
+    options = parser.parse_args(arguments)
+    interpreter = find_interpreter()
+    here = Toolchain(platform.machine(), interpreter.description, _compiler())
+    print(f"{here.interpreter}; module built with {here.compiler}; {here.machine}")
+    if options.profile:
+        (_, counts), *_ = count(interpreter, [options.profile]).values()
+        print_profile(counts)
+        return 0
+    found = {name: _figures(row, counts) for name, (row, counts) in count_all(interpreter).items()}
+    if options.wheel:
+        with tempfile.TemporaryDirectory() as package:
+            zipfile.ZipFile(options.wheel).extractall(package)
+            of_wheel = count_all(interpreter, Path(package))
+        print(f"{options.wheel.name}, the checkout's module, and their ratio:")
+        print_table({name: _figures(row, counts) for name, (row, counts) in of_wheel.items()}, found)
+        return 0
+    if options.update:
+        write_bounds(here, found)
+    noted, bounds = read_bounds()
+    judged = judged_figures(here, noted)
+    print_table(found, bounds)
+    above = list(exceeded(found, bounds, judged))
+    print(
+        "\n".join(above) or f"no judged figure is more than {TOLERANCE:.0%} above its bound (FastAPI: {OF_FASTAPI:.0%})"
+    )
+    return 1 if above else 0
+
+
+def count_all(interpreter: Interpreter, package: Path = ROOT) -> dict[str, tuple[dict[str, Any], Counts]]:
+    """Return what each row says of itself, and its counts per unit; the package is the one in ``package``."""
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda names: count(interpreter, names, package), TOGETHER))
+    return {name: next(part[name] for part in found if name in part) for name in ROWS}
+
+
+def count(
+    interpreter: Interpreter, names: Sequence[str], package: Path = ROOT
+) -> dict[str, tuple[dict[str, Any], Counts]]:
+    """Count these rows in one process."""
+    with scratch_directory() as directory:
+        marks = directory / "marks.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", marks, HERE / "callgrind_marks.c"], check=True)
+        separate = "no" if set(names) <= set(ALL_THREADS) else "yes"
+        into = (f"--callgrind-out-file={directory / 'counts'}", f"--separate-threads={separate}")
+        ended = subprocess.run(
+            [*VALGRIND, *into, interpreter.path, HERE / "instruction_rows.py", "count", marks, *names],
+            env=_environment(directory, package),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise RuntimeError(f"the rows {', '.join(names)} failed:\n{ended.stderr}")
+        rows: dict[str, dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+        dumps = _dumps(directory)
+    return {name: (row, _combined(name, row, dumps)) for name, row in rows.items()}
+
+
+def _dumps(directory: Path) -> dict[str, Counts]:
+    found: defaultdict[str, Counts] = defaultdict(Counts)
+    for path in directory.glob("counts.*"):
+        with path.open(encoding="utf-8") as lines:
+            dump = callgrind.read(lines)
+        if dump.thread == MAIN_THREAD:
+            found[dump.name].add(dump.counts)
+    return found
+
+
+def _combined(name: str, row: Mapping[str, Any], dumps: Mapping[str, Counts]) -> Counts:
+    counts = Counts()
+    for position, weight in enumerate(row["weights"]):
+        counts.add(dumps[f"{name}/{position}"], weight / row["units"])
+    return counts
+
+
+def _figures(row: Mapping[str, Any], counts: Counts) -> dict[str, float]:
+    whole, native = counts.total(), counts.total(NATIVE)
+    found = {
+        "instructions": whole.cost.instructions,
+        "native_instructions": native.cost.instructions,
+        "l1_misses": whole.cost.misses,
+        "native_l1_misses": native.cost.misses,
+        "code_lines": len(native.lines),
+        "code_pages": len(native.pages),
+    }
+    return found | ({"gc_objects": row["gc_objects"]} if "gc_objects" in row else {})
+
+
+def find_interpreter() -> Interpreter:
+    """Return Debian's or the official image's Python of this minor version, else the one that runs this."""
+    name = "python{}.{}".format(*sys.version_info)
+    for path in (f"/usr/bin/{name}", f"/usr/local/bin/{name}", sys.executable):
+        if Path(path).exists():
+            said = subprocess.run([path, "-I", "-c", DESCRIBE], check=True, capture_output=True, text=True).stdout
+            if path == sys.executable or "without" not in said:
+                return Interpreter(path, said.strip())
+    raise RuntimeError("this interpreter does not know its own path")
+
+
+def _environment(directory: Path, package: Path) -> dict[str, str]:
+    # Nothing of the caller's but the way to programs: a variable more moves the stack.
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": os.pathsep.join([str(package), sysconfig.get_path("platlib"), str(ROOT)]),
+        "PYTHONNOUSERSITE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        **settings(directory),
+    }
+
+
+def settings(directory: Path) -> dict[str, str]:
+    """Return the variables of a process whose records nobody takes from its queue."""
+    return {
+        "INFERENCE_LOGGING_DIRECTORY": str(directory / "segments"),
+        "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(directory / "queues"),
+        "INFERENCE_LOGGING_LISTENER": "external",
+        "INFERENCE_LOGGING_DRAIN_DEADLINE_S": "0",
+        # Not one of the records that are counted.
+        "INFERENCE_LOGGING_SERVER_RECORD": "off",
+    }
+
+
+def _compiler() -> str:
+    try:
+        said = subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "an unknown rustc"
+    return " ".join(said.split()[:2])
+
+
+def read_bounds(path: Path = BOUNDS) -> tuple[Toolchain, dict[str, Figures]]:
+    """Return the noted figures, and what they were counted with."""
+    noted = json.loads(path.read_text(encoding="utf-8"))
+    return Toolchain(**noted["toolchain"]), noted["rows"]
+
+
+def write_bounds(here: Toolchain, found: Mapping[str, Figures], path: Path = BOUNDS) -> None:
+    """Note the figures as the new bounds."""
+    decimals = {figure.key: figure.decimals for figure in FIGURES}
+    rows = {
+        name: {key: round(value, decimals[key] or None) for key, value in row.items()} for name, row in found.items()
+    }
+    noted = {"toolchain": vars(here), "rows": rows}
+    path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
+
+
+def judged_figures(here: Toolchain, noted: Toolchain) -> list[Figure]:
+    """Return which figures can be compared with the noted ones, and print why others can't."""
+    judged = [figure for figure in FIGURES if figure.is_judged]
+    if here.machine != noted.machine:
+        print(f"the bounds are those of {noted.machine}: nothing is judged")
+        return []
+    if here.compiler != noted.compiler:
+        print(f"the bounds were noted with {noted.compiler}, which may be the difference")
+    if here.interpreter != noted.interpreter:
+        print(f"the bounds were noted with {noted.interpreter}: only native instructions are judged")
+        return [figure for figure in judged if figure.is_native]
+    return judged
+
+
+def exceeded(found: Mapping[str, Figures], bounds: Mapping[str, Figures], judged: Sequence[Figure]) -> Iterator[str]:
+    """Yield a sentence for each judged figure that is too far above its bound, or has none."""
+    for name, row in found.items():
+        for figure in judged:
+            value, bound = row[figure.key], bounds.get(name, {}).get(figure.key)
+            if bound is None:
+                yield f"{ROWS[name]}: {figure.title} have no bound; --update notes it"
+            elif value > max(bound * (1 + tolerance(name, figure)), bound + LEAST):
+                over = f"{value / bound - 1:+.1%}" if bound > 0 else f"{value - bound:+.1f}"
+                yield f"{ROWS[name]}: {value:,.1f} {figure.title} are {over} above the bound of {bound:,}"
+
+
+def tolerance(name: str, figure: Figure) -> float:
+    """Return by which share of its bound a figure of this row may be above it."""
+    return OF_FASTAPI if name == "fastapi" and not figure.is_native else TOLERANCE
+
+
+def print_table(found: Mapping[str, Figures], bounds: Mapping[str, Figures]) -> None:
+    """Print each figure beside its bound."""
+    for name, row in found.items():
+        print(f"\n{ROWS[name]}")
+        for figure in FIGURES:
+            if figure.key not in row:
+                continue
+            value, bound = row[figure.key], bounds.get(name, {}).get(figure.key)
+            ratio = f"{value / bound:8.3f}" if bound else f"{'-':>8}"
+            shown = f"{value:12,.{figure.decimals}f}"
+            noted = f"{'-':>12}" if bound is None else f"{bound:12,.{figure.decimals}f}"
+            print(f"  {figure.title:<20} {shown} {noted} {ratio}{'' if figure.is_judged else '  not judged'}")
+    print()
+
+
+def print_profile(counts: Counts, limit: int = 60) -> None:
+    """Print the functions of the native module: those with the most code lines first."""
+    whole, functions = counts.total(NATIVE), counts.functions(NATIVE)
+    print(f"{'lines':>6} {'pages':>6} {'instructions':>13} {'L1 misses':>10}")
+    ordered = sorted(functions.items(), key=lambda item: (-len(item[1].lines), -item[1].cost.instructions))
+    for name, part in [("all", whole), *ordered[:limit]]:
+        cost = part.cost
+        print(f"{len(part.lines):6} {len(part.pages):6} {cost.instructions:13.1f} {cost.misses:10.1f}  {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

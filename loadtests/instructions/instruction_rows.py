@@ -1,0 +1,431 @@
+"""What `bench_instructions` counts: each row's work, done in process between two marks that callgrind reads.
+
+Started by `bench_instructions` below valgrind, with the path of the compiled `callgrind_marks.c` and the names of rows.
+A row has parts with weights: the work with logging, and the same work without it, which is taken off. Nothing listens,
+so all that runs is what the loop runs; the queue has room for every record. A coroutine is driven by hand, so that no
+event loop is in the counts.
+
+*Objects* are those tracked by Python's garbage collector that are alive at the deepest point of a request (in the
+server's ``send``, in the model's ``execute``), or after a call, more than without logging: what a collection that
+comes then has to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from loadtests.instructions.instruction_requests import (
+    ANSWER,
+    BODY,
+    CLIENT_HEADERS,
+    IDENTITY_HEADERS,
+    POST_HEADERS,
+    RECORDED,
+    STREAMS,
+    TRACE_HEADERS,
+)
+
+ROOT: Final = Path(__file__).parents[2]
+COUNT: Final = 256
+FEW: Final = 64
+BATCH: Final = 8
+
+Message = MutableMapping[str, Any]
+Work = Callable[[], None]
+Prepare = Callable[[int], Work]
+Send = Callable[[Message], Coroutine[Any, Any, None]]
+App = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Parts, each with its weight, and how many units (requests, chunks, records) their weighted sum stands for."""
+
+    parts: tuple[tuple[float, Prepare], ...]
+    units: float
+    count: int = COUNT
+    counts_objects: bool = True
+
+
+class Alive:
+    """The most objects tracked by the garbage collector that were alive at one of the points looked at."""
+
+    def __init__(self) -> None:
+        self._looks = False
+        self._most = 0
+
+    def look(self) -> None:
+        """Look, if a measurement is on."""
+        if self._looks:
+            self._most = max(self._most, len(gc.get_objects()))
+
+    def during(self, work: Work) -> int:
+        """Return how many more than before there were during ``work``."""
+        self._most = before = len(gc.get_objects())
+        self._looks = True
+        work()
+        self._looks = False
+        return self._most - before
+
+
+class Rows:
+    """The rows by name. Each method opens what its row needs; ``stack`` closes it."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        from inference_logging import Config
+
+        self.alive = Alive()
+        self.config = Config()
+        self._stack = stack
+
+    def get(self) -> Row:
+        """Serve a GET by the smallest ASGI application there is."""
+        return self._requests(bare, "/hello")
+
+    def fastapi(self) -> Row:
+        """Serve the same GET by FastAPI."""
+        from inference_logging import InferenceLoggingMiddleware
+
+        logged, plain = _fastapi(), _fastapi()
+        logged.add_middleware(InferenceLoggingMiddleware, config=self.config)
+        return Row(((1, self._served(logged, "/hello")), (-1, self._served(plain, "/hello"))), COUNT)
+
+    def post(self) -> Row:
+        """Serve a chat completion whose answer has its usage."""
+        return self._requests(bare, "/v1/chat/completions", POST_HEADERS)
+
+    def traceparent(self) -> Row:
+        """Serve the GET of a client that sends a trace context."""
+        return self._requests(bare, "/hello", TRACE_HEADERS)
+
+    def sets(self) -> Row:
+        """Serve the GET by an application that sets an id and an attribute of the request."""
+        from inference_logging import current_request
+
+        async def setting(scope: Message, receive: App, send: Send) -> None:
+            request = current_request()
+            if request is not None:
+                request.set(**{"tenant.id": "acme"}, retries=2)
+            await bare(scope, receive, send)
+
+        return self._requests(setting, "/hello")
+
+    def identity(self) -> Row:
+        """Serve the GET where three of the client's headers are recorded, one of them as a keyed hash."""
+        from inference_logging import Config
+
+        key = self.config.directory.with_name("hash.key")
+        key.write_bytes(bytes(32))
+        self.config = Config(record_headers=RECORDED, capture_hash_key_file=key)
+        return self._requests(bare, "/hello", IDENTITY_HEADERS)
+
+    def chunk(self) -> Row:
+        """Serve a stream of 64 chunks, and take off one of 32."""
+        return self._chunks("stream")
+
+    def chunk_chat(self) -> Row:
+        """Serve the same of a chat, whose events are longer."""
+        return self._chunks("chat")
+
+    def chunk_mixed(self) -> Row:
+        """Serve the same of content and reasoning in turn, so that the JSON of each event is walked."""
+        return self._chunks("mixed")
+
+    def _chunks(self, stream: str) -> Row:
+        long, short = self._requests(bare, f"/{stream}/64").parts, self._requests(bare, f"/{stream}/32").parts
+        return Row((*long, *((-weight, part) for weight, part in short)), 32 * FEW, FEW)
+
+    def emit(self) -> Row:
+        """Emit an event with ten fields."""
+        from inference_logging import Logger
+        from loadtests.cost.bench_loggers import EVENT, FIELDS, emit_many, empty_call
+
+        call = self._stack.enter_context(Logger(self.config)).event(EVENT, FIELDS)
+        return self._calls(lambda count: emit_many(call, count), lambda count: emit_many(empty_call, count))
+
+    def logger(self) -> Row:
+        """Record an application event with ten fields."""
+        from inference_logging import Logger, get_logger
+
+        self._stack.enter_context(Logger(self.config))
+        info = get_logger("bench").info
+        return self._calls(lambda count: _call_many(info, count), lambda count: _call_many(_nothing, count))
+
+    def triton(self) -> Row:
+        """Serve batches of a Triton model."""
+        return Row(((1, self._batches(logs=True)), (-1, self._batches(logs=False))), BATCH * COUNT)
+
+    def listener(self) -> Row:
+        """Write the records of GETs as `inference-logging recover` does, many of them, and take off few."""
+        from inference_logging import Config
+
+        # It waits as long as it takes; its producer waits for nobody.
+        self.config = Config(drain_deadline_s=60)
+        # The process that makes them lives on, as a server does; its threads are not in the counts.
+        command = [sys.executable, __file__, "fill"]
+        filler = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._stack.callback(filler.communicate)
+        # All are one write of the listener's, of at most 1 MiB: of a process that lives on, `recover` takes no more.
+        many, few = partial(self._recovery, filler, 5), partial(self._recovery, filler, 1)
+        return Row(((1, many), (-1, few)), 4 * COUNT, counts_objects=False)
+
+    def _logged(self, app: App) -> App:
+        from inference_logging import InferenceLoggingMiddleware
+
+        return InferenceLoggingMiddleware(app, self.config)
+
+    def _requests(self, app: App, path: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Row:
+        logged = self._served(self._logged(app), path, headers)
+        return Row(((1, logged), (-1, self._served(app, path, headers))), COUNT)
+
+    def _served(self, app: App, path: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Prepare:
+        alive = self.alive
+
+        async def send(_message: Message) -> None:
+            alive.look()
+
+        def prepare(count: int) -> Work:
+            scopes = [_scope(path, headers) for _ in range(count)]
+
+            def work() -> None:
+                for scope in scopes:
+                    _run(app(scope, _receive, send))
+
+            return work
+
+        return prepare
+
+    def _calls(self, logged: Callable[[int], None], plain: Callable[[int], None]) -> Row:
+        def prepared(call_many: Callable[[int], None]) -> Prepare:
+            def prepare(count: int) -> Work:
+                def work() -> None:
+                    call_many(count)
+                    self.alive.look()
+
+                return work
+
+            return prepare
+
+        return Row(((1, prepared(logged)), (-1, prepared(plain))), COUNT)
+
+    def _batches(self, *, logs: bool) -> Prepare:
+        sys.path.append(str(ROOT))
+        import pytest
+
+        from inference_logging.triton import log_requests
+        from tests import fake_triton
+
+        fake_triton.install(pytest.MonkeyPatch())
+        alive, answers = self.alive, [fake_triton.ok() for _ in range(BATCH)]
+
+        class Model:
+            def execute(self, _requests: list[Any]) -> list[Any]:
+                alive.look()
+                return answers
+
+        model: Any = Model()
+        if logs:
+            model = log_requests(Model)()
+            model.initialize(fake_triton.arguments())
+            self._stack.callback(model.finalize)
+        tensor = fake_triton.Tensor("X", [[1.0, 2.0]])
+
+        def prepare(count: int) -> Work:
+            batches = [[fake_triton.request(tensor, name="r-1") for _ in range(BATCH)] for _ in range(count)]
+
+            def work() -> None:
+                for batch in batches:
+                    model.execute(batch)
+
+            return work
+
+        return prepare
+
+    def _recovery(self, filler: subprocess.Popen[str], times: int, count: int) -> Work:
+        from inference_logging.cli import native
+
+        assert filler.stdin
+        assert filler.stdout
+        print(times * count, file=filler.stdin, flush=True)
+        filler.stdout.readline()
+
+        def work() -> None:
+            if native.run(["recover", "--json"], self.config):
+                raise RuntimeError("the records could not be written")
+
+        return work
+
+    def fill(self, orders: Iterable[str]) -> None:
+        """Leave as many records in the queue as each line says, and answer with a line."""
+        served = self._served(self._logged(bare), "/hello")
+        for order in orders:
+            served(int(order))()
+            print(flush=True)
+
+
+class Marks:
+    """What says when callgrind counts, and under which name."""
+
+    def __init__(self, library: str) -> None:
+        self._marks = ctypes.CDLL(library)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Let callgrind count; without that a program runs ten times as fast."""
+        self._marks.start()
+        yield
+        self._marks.stop()
+
+    def counted(self, name: str, work: Work) -> None:
+        """Do ``work``, and dump what it cost as ``name``."""
+        zero, dump, encoded = self._marks.zero, self._marks.dump, name.encode()
+        zero()
+        work()
+        dump(encoded)
+
+
+async def bare(scope: Message, receive: App, send: Send) -> None:
+    """Answer ``/hello`` with a few bytes, ``/stream/N`` and its like with N chunks, all else with a completion."""
+    path: str = scope["path"]
+    if path == "/hello":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+    elif (events := STREAMS.get(path.split("/")[1])) is not None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        for number in range(int(path.rpartition("/")[2])):
+            await send({"type": "http.response.body", "body": events[number % len(events)], "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    else:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": ANSWER})
+
+
+async def _receive() -> Message:
+    return {"type": "http.request", "body": BODY, "more_body": False}
+
+
+def _fastapi() -> Any:
+    from fastapi import FastAPI
+    from fastapi.responses import PlainTextResponse
+
+    app = FastAPI()
+
+    @app.get("/hello")
+    async def hello() -> PlainTextResponse:
+        return PlainTextResponse("ok")
+
+    return app
+
+
+def _scope(path: str, headers: tuple[tuple[bytes, bytes], ...]) -> Message:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST" if headers is POST_HEADERS else "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [*CLIENT_HEADERS, *headers],
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 8000),
+        "state": {},
+    }
+
+
+def _run(coroutine: Coroutine[Any, Any, object]) -> None:
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("the application waits for something that this driver does not have")
+
+
+def _call_many(call: Callable[..., object], count: int) -> None:
+    for _ in range(count):
+        call(
+            "answered",
+            method="POST",
+            path="/v1/chat/completions",
+            status=200,
+            duration_s=0.0123,
+            model="llama-3.1-8b",
+            stream=True,
+            error=None,
+            tokens=128,
+            user="user-7f3a9c",
+            cost=0.5,
+        )
+
+
+def _nothing(
+    _message: object,
+    *,
+    method: object,
+    path: object,
+    status: object,
+    duration_s: object,
+    model: object,
+    stream: object,
+    error: object,
+    tokens: object,
+    user: object,
+    cost: object,
+) -> None:
+    pass
+
+
+async def _measure(marks: Marks, names: list[str]) -> dict[str, Any]:
+    # In a coroutine because frameworks ask for the running loop.
+    found = {}
+    for name in names:
+        with ExitStack() as stack:
+            rows = Rows(stack)
+            row: Row = getattr(rows, name)()
+            found[name] = {"units": row.units, "weights": [weight for weight, _ in row.parts]}
+            if row.counts_objects:
+                found[name]["gc_objects"] = _objects(rows.alive, row)
+            with marks.on():
+                for position, (_, prepare) in enumerate(row.parts):
+                    prepare(FEW)()
+                    marks.counted(f"{name}/{position}", prepare(row.count))
+    return found
+
+
+def _objects(alive: Alive, row: Row) -> float:
+    kept = 0.0
+    for weight, prepare in row.parts:
+        prepare(FEW)()
+        kept += weight * alive.during(prepare(1))
+    return kept / (row.units / row.count)
+
+
+def main() -> None:
+    """``count LIBRARY ROW…``: do the work of these rows, and print what the counts stand for. ``fill``: see there."""
+    command, *rest = sys.argv[1:]
+    if command == "fill":
+        with ExitStack() as stack:
+            Rows(stack).fill(sys.stdin)
+            os._exit(0)  # an orderly end would wait for a listener
+    gc.disable()
+    library, *names = rest
+    print(json.dumps(asyncio.run(_measure(Marks(library), names))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""How quickly the index of segments is made, and answers what `view` and `query` ask: over 2 GB, in new processes.
+
+`--bytes 10e9` is the size that the bounds are promised for; without an index `query` then reads for several minutes. A
+step that takes longer than `--limit` seconds is ended, and its line says so.
+
+Each question is asked by a process of its own, which opens the index as it lies on disk: the time is that of its calls,
+without the interpreter's start. Files stand in the page cache as far as they fit. Index files are read into buffers and
+never mapped, so that the resident memory has no part of them; what is mapped is the program itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from inference_logging._native import SegmentIndex
+from loadtests.view import bench_view_fixture
+
+FIRST_ROWS_S: Final = 1.0
+"""Without an index, too."""
+MOST_MB: Final = 300
+_SQL: Final = 'SELECT "http.route", outcome, count(*), sum(duration_s) FROM requests GROUP BY ALL ORDER BY ALL'
+
+
+DEFAULT_BYTES: Final = 2e9
+DEFAULT_LIMIT_S: Final = 300.0
+
+
+class Question(NamedTuple):
+    """What is asked, and the bound of its time in seconds where there is one."""
+
+    method: str
+    query: dict[str, Any]
+    bound_s: float | None = None
+
+
+QUESTIONS: Final = {
+    "first rows": Question("rows", {"limit": 100}, FIRST_ROWS_S),
+    "filter: two conditions": Question("rows", {"where": ["outcome=error", "duration_s>30"], "limit": 100}, 2.0),
+    "filter: three conditions, few rows": Question(
+        "rows",
+        {"where": ["http.route~chat", "tenant.id=tenant-7", "gen_ai.usage.input_tokens>5990"], "limit": 1000},
+        2.0,
+    ),
+    "slowest requests": Question("rows", {"order": "-duration_s", "limit": 100}, 2.0),
+    "a trace": Question("rows", {"trace": "abcdef"}, 2.0),
+    "aggregate of a filter, heat map": Question(
+        "aggregate", {"where": ["outcome!=ok"], "heatmap": "duration_s", "fields": ["duration_s"]}, 2.0
+    ),
+    "aggregate of all": Question("aggregate", {"events": ["request"], "fields": ["duration_s"]}),
+    "aggregate of all, by tenant": Question("aggregate", {"group_by": "tenant.id", "fields": ["duration_s"]}),
+    "values of a field": Question("values", {"field": "http.route"}),
+    "text in lines, for 2 s": Question("rows", {"text": "nowhere in them", "budget_s": 2.0}),
+}
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a bound is exceeded."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bytes", type=float, default=DEFAULT_BYTES, help="of segments; default: %(default).0f")
+    parser.add_argument(
+        "--limit", type=float, default=DEFAULT_LIMIT_S, help="seconds of one step, at most; default: %(default).0f"
+    )
+    parser.add_argument("--directory", type=Path, help="keep the segments here, and use those that are there")
+    parser.add_argument("--ask", nargs=3, metavar=("SEGMENTS", "CACHE", "QUESTION"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.ask is not None:
+        return _ask(Path(options.ask[0]), Path(options.ask[1]), options.ask[2])
+    with TemporaryDirectory(prefix="bench-view-") as scratch:
+        segments = options.directory or Path(scratch) / "segments"
+        if not any(segments.glob("*.jsonl")):
+            bench_view_fixture.make(segments, int(options.bytes))
+        return _measure(segments, Path(scratch) / "cache", options.limit)
+
+
+def _measure(segments: Path, cache: Path, limit_s: float) -> int:
+    size = sum(path.stat().st_size for path in segments.glob("*.jsonl"))
+    print(f"{size / 1e9:.2f} GB of plain segments, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}\n")
+    without = _in_process(segments, cache, "", limit_s)
+    print(f"{'first rows without an index, newest segment first':<52}{_seconds(without, limit_s)} s")
+    shutil.rmtree(cache, ignore_errors=True)
+    begun, cpu = time.perf_counter(), _children_cpu_s()
+    if _run(limit_s, "index", str(segments), "--cache-directory", str(cache)) is None:
+        print(f"{'making the index':<52}{_seconds(None, limit_s)} s\nthe rest needs the whole index")
+        return 1
+    took, cpu = time.perf_counter() - begun, _children_cpu_s() - cpu
+    index_bytes = sum(path.stat().st_size for path in cache.rglob("*.index"))
+    print(f"{'making the index':<52}{took:8.3f} s  {size / took / 1e6:.0f} MB/s; {size / cpu / 1e6:.0f} MB per CPU s")
+    print(f"{'its size':<52}{index_bytes / 1e6:8.1f} MB  {index_bytes / size:.1%} of the segments\n")
+    print(
+        f"{'in a new process':<52}{'seconds':>8}  {'bound':>5}  {'CPU s':>7}  {'MB resident at most':>19}  {'files':>5}"
+    )
+    is_met = without is not None and without["seconds"] <= FIRST_ROWS_S
+    for name, question in QUESTIONS.items():
+        is_met &= _print_question(segments, cache, name, question, limit_s)
+    print("files: the program's own that are mapped, of the memory; no index file is\n")
+    _print_query(segments, cache, limit_s)
+    print("every bound is met" if is_met else "a bound is exceeded")
+    return 0 if is_met else 1
+
+
+def _print_question(segments: Path, cache: Path, name: str, question: Question, limit_s: float) -> bool:
+    """Ask a question, print what it took, and return whether that is within its bounds."""
+    found = _in_process(segments, cache, name, limit_s)
+    bound = "" if question.bound_s is None else f"{question.bound_s:.0f}"
+    costs = "" if found is None else f"{found['cpu_s']:7.3f}  {found['peak_mb']:19.1f}  {found['files_mb']:5.1f}"
+    print(f"{name:<52}{_seconds(found, limit_s)}  {bound:>5}  {costs}")
+    if found is None:
+        return question.bound_s is None
+    return found["peak_mb"] <= MOST_MB and (question.bound_s is None or found["seconds"] <= question.bound_s)
+
+
+def _seconds(found: dict[str, float] | None, limit_s: float) -> str:
+    """Return the time of a step; None: it was ended at its limit."""
+    return f">{limit_s:7.0f}" if found is None else f"{found['seconds']:8.3f}"
+
+
+def _print_query(segments: Path, cache: Path, limit_s: float) -> None:
+    """Compare `query` with the index and without it."""
+    os.environ["XDG_CACHE_HOME"] = str(cache.parent)
+    (cache.parent / "inference-logging").symlink_to(cache)
+    seconds = {}
+    for name, more in (("with the index", ()), ("without it", ("--no-index",))):
+        begun, cpu = time.perf_counter(), _children_cpu_s()
+        answer = _run(limit_s, "query", _SQL, str(segments), "--format", "csv", *more)
+        if answer is None:
+            print(f"{'query, ' + name:<52}{_seconds(None, limit_s)} s")
+            return
+        seconds[name] = time.perf_counter() - begun
+        cpu = _children_cpu_s() - cpu
+        print(f"{'query, ' + name:<52}{seconds[name]:8.3f} s  {cpu:.1f} CPU s, {len(answer.splitlines()) - 1} rows")
+    print(f"{'ratio':<52}{seconds['without it'] / seconds['with the index']:8.1f}\n")
+
+
+def _run(limit_s: float, *arguments: str) -> str | None:
+    """Run one of our commands, and return what it prints; None if it was ended at its limit."""
+    return _output([sys.executable, "-m", "inference_logging.cli.main", *arguments], limit_s)
+
+
+def _in_process(segments: Path, cache: Path, name: str, limit_s: float) -> dict[str, float] | None:
+    command = [sys.executable, "-m", "loadtests.view.bench_view"]
+    answer = _output([*command, "--ask", str(segments), str(cache), name], limit_s)
+    found: dict[str, float] | None = None if answer is None else json.loads(answer)
+    return found
+
+
+def _output(command: list[str], limit_s: float) -> str | None:
+    try:
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=limit_s).stdout
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _ask(segments: Path, cache: Path, name: str) -> int:
+    """Ask one question in this process, and print its costs; without a name, for the first rows of a new index."""
+    seconds = _timed(lambda: _first_rows(segments, cache) if not name else _answer(segments, cache, QUESTIONS[name]))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    kilobytes = {key: int(status[key].split()[0]) for key in ("VmHWM", "RssFile")}
+    costs = {
+        "seconds": seconds,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_mb": kilobytes["VmHWM"] / 1000,
+        "files_mb": kilobytes["RssFile"] / 1000,
+    }
+    print(json.dumps(costs))
+    return 0
+
+
+def _answer(segments: Path, cache: Path, question: Question) -> None:
+    index = SegmentIndex([segments], None, cache)
+    while not json.loads(index.refresh(10.0))["done"]:
+        pass
+    getattr(index, question.method)(json.dumps(question.query).encode())
+
+
+def _first_rows(segments: Path, cache: Path) -> None:
+    index = SegmentIndex([segments], None, cache)
+    while True:
+        index.refresh(0.1)
+        if json.loads(index.rows(b'{"limit":100}'))["rows"]:
+            return
+
+
+def _timed(work: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def _children_cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main())
