@@ -17,7 +17,7 @@ from loadtests.view import bench_view, bench_view_fixture
 from tests.shown import PAGES, source
 from tests.test_c_embedded import LARGEST_LIBRARY_BYTES, LARGEST_MEMORY_KB
 
-WRITTEN = tuple(f"docs/{name}.md" for name in ("commands", "fleet-simulation", "metrics", "parameters", "request"))
+WRITTEN = tuple(f"docs/{name}.md" for name in ("commands", "metrics", "parameters", "request"))
 """Pages that are written from the code, or from a kept result."""
 TOGETHER = ("inference_logging/read/stats/comparison.py", "TOGETHER: Final = 0.95")
 INTERVAL = ("inference_logging/read/stats/interval.py", "_LEVEL: Final = 0.95")

@@ -1,6 +1,6 @@
 """The page of the fleet simulation: its picture, its table, and what it means for more pods than one machine can hold.
 
-``python -m loadtests.fleet.fleet_page`` writes docs/fleet-simulation.md and its picture again, from the kept result.
+``python -m loadtests.fleet.fleet_page`` writes both again from the kept result.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from loadtests.results_text import Part
 
 PART: Final = "fleet"
 RESULTS: Final = results.RESULTS / "fleet"
-PAGE: Final = results.ROOT / "docs" / "fleet-simulation.md"
-PICTURE: Final = PAGE.parent / "images" / "fleet-simulation.png"
+PAGE: Final = RESULTS / "README.md"
+PICTURE: Final = RESULTS / "fleet-simulation.png"
 BEGIN: Final = "<!-- begin: fleet, written by `python -m loadtests.fleet.fleet_page` -->"
 END: Final = "<!-- end: fleet -->"
 ON_PAPER: Final = (1_000, 10_000, 100_000)

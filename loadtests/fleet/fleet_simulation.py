@@ -11,7 +11,7 @@ kills the shippers of the eight. At the end the queues of the lost zone are reco
 
 Then what arrived is counted by (boot_id, pid, seq), in Kafka and in the engine, which takes the topic once the pods
 have ended: on two cores both at once would measure who gets a core. Figures of cost are CPU times of processes. With
-``--page`` the result is kept, and docs/fleet-simulation.md is written from it.
+``--page`` the result is kept, and loadtests/results/fleet/README.md is written from it.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=150.0, help="in which they come")
     parser.add_argument("--trace", type=Path, help="arrivals, see loadtests/README.md")
     parser.add_argument("--out", type=Path, default=Path("build/fleet"), help="folder that is written anew")
-    parser.add_argument("--page", action="store_true", help="keep the result, and write docs/fleet-simulation.md")
+    parser.add_argument("--page", action="store_true", help="keep the result, and write its report")
     options = parser.parse_args()
     shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True)
