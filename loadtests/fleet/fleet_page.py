@@ -104,7 +104,7 @@ def worst(curve: Sequence[tuple[float, float]], begin_s: float, end_s: float) ->
 
 def _source(part: Part) -> Iterator[str]:
     place, result = part.machine, part.result
-    yield f"![Lag over time, and CPU time for a record, by the number of pods](images/{PICTURE.name})"
+    yield f"![Lag over time, and CPU time for a record, by the number of pods]({PICTURE.name})"
     yield ""
     yield (
         f"Measured on {part.made[:10]}: {place['cpu']}, {place['cores']} cores, {place['memory_gib']} GiB, kernel "

@@ -97,7 +97,11 @@ def _measure(case: Case, name: str, path: str, limit_s: float) -> Row:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
-        with scratch_directory() as directory, our_config(directory) as config, Logger(config) as logger:
+        with (
+            scratch_directory() as directory,
+            our_config(directory, server_record="off") as config,
+            Logger(config) as logger,
+        ):
             app = APPS[name]()
             arms: tuple[App, ...] = (app, InferenceLoggingMiddleware(app, config), app)
             return uvloop.run(_take_turns(case, arms, path, logger, limit_s))
