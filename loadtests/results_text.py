@@ -51,7 +51,28 @@ def cost(parts: Mapping[str, Part]) -> str:
     reached, missed, unknown = _judged(parts)
     met = f"{len(reached)} of our {len(reached) + len(missed) + len(unknown)} performance targets"
     rows = _arms(part, _times)
-    return "\n".join([*rows, "", where, f"We meet {met}; [these](docs/figures.md) we don't, or could not measure."])
+    return "\n".join(
+        [*_in_words(part), *rows, "", where, f"We meet {met}; [these](docs/figures.md) we don't, or could not measure."]
+    )
+
+
+_SAID: Final = {
+    "ours": "this package",
+    "uvicorn's access log": "uvicorn's access log",
+    "opentelemetry-instrumentation-asgi": "OpenTelemetry",
+}
+"""The arms that the sentence is about."""
+_KINDS: Final = {"uvicorn, GET of a few bytes": "a GET", "uvicorn, stream of 64": "a stream of 64 chunks"}
+
+
+def _in_words(part: Part) -> Iterator[str]:
+    """Iterate over the lines that say the table's gist, where all that they compare was measured."""
+    added = {(row["workload"], row["arm"]): row["added_us"]["value"] for row in part.result["rows"]}
+    if all((kind, arm) in added for kind in _KINDS for arm in _SAID):
+        for kind, name in _KINDS.items():
+            times = ", ".join(f"{what} {added[kind, arm]:,.0f} µs" for arm, what in _SAID.items())
+            yield f"* Added to {name}: {times}."
+        yield ""
 
 
 def _load(part: Part) -> float:
