@@ -19,7 +19,7 @@ from inference_logging.read.stats.comparison import (
 from inference_logging.read.terminal import safe
 
 VERSION: Final = 2
-"""Of the JSON: since 2 with verdicts, and intervals that hold together."""
+"""The version of the JSON: since 2 it has verdicts, and intervals that hold together."""
 _LONGER: Final = 5
 """Slices of so many times the length of a request separate the arms well."""
 _WHOLE: Final = 0.98

@@ -14,7 +14,7 @@ _DOTTED: Final = sorted(name for name in {**HEAD, **LOGS, **REQUESTS, **RESOURCE
 
 def hints(sql: str, error: str) -> Iterator[str]:
     """Iterate over what to write for the names that the engine's error is about."""
-    # Of http.route it looks for a table http.
+    # It takes http in http.route for a table.
     dotted = [name for name in _DOTTED if f'"{name.partition(".")[0]}' in error]
     for name in _named(sql, dotted, r"""(?<![\w."'])""", r"""(?![\w."'])"""):
         yield f"""A name with dots stands in double quotes, "{name}", and the whole statement in single ones."""

@@ -1,6 +1,6 @@
 """What each arm in a server adds to a request, and that as a multiple of what the thinnest wrapper adds.
 
-Of each block, the time of the arm without anything is taken off. The value is the mean over processes of trimmed means
+The time of the arm without anything is taken off each block. The value is the mean over processes of trimmed means
 over blocks; its interval of 95 % is that of the bootstrap that draws processes, and blocks in each.
 """
 

@@ -6,7 +6,7 @@
 use request::added;
 use request::fields::{self, FieldInfo, Group};
 
-/// Who writes a field.
+/// The writer of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The beginning of every line.
