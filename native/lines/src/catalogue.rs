@@ -158,7 +158,7 @@ const RESOURCE: &[Entry] = entries! { Resource:
 };
 
 const ADDED: &[Entry] = entries! { Listener:
-    /// Who asked, as a header or the application says.
+    /// The user, as a header or the application says.
     added::USER, "VARCHAR";
     /// Whose request it was, as a header or the application says.
     added::TENANT, "VARCHAR" [few];
@@ -282,7 +282,7 @@ pub(crate) mod derived {
         FREQUENCY_PENALTY = "gen_ai.request.frequency_penalty", "DOUBLE";
         /// Penalty for tokens that occur.
         PRESENCE_PENALTY = "gen_ai.request.presence_penalty", "DOUBLE";
-        /// Who serves the model, such as `vllm`.
+        /// Provider that serves the model, such as `vllm`.
         PROVIDER = "gen_ai.provider.name", "VARCHAR" [few];
         /// Kind of output that was asked for: `text`, `json`, …
         OUTPUT_TYPE = "gen_ai.output.type", "VARCHAR" [few];
@@ -316,7 +316,7 @@ pub(crate) mod derived {
         AUDIO_OUTPUT_TOKENS = "gen_ai.usage.audio.output_tokens", "BIGINT";
         /// Seconds of audio that were read, as the answer says.
         AUDIO_INPUT_S = "audio_input_s", "DOUBLE";
-        /// Who counted: `response`, `engine` or `model`.
+        /// Source of the counts: `response`, `engine` or `model`.
         USAGE_SOURCE = "usage_source", "VARCHAR" [few];
         /// Whether the body was longer than what is captured.
         BODY_TRUNCATED = "http.request.body.truncated", "BOOLEAN";

@@ -176,7 +176,7 @@ crate::group! {
         "gen_ai.usage.output_tokens" => output: Option<u64>,
         /// Tokens of the input that were found in a cache.
         "gen_ai.usage.cache_read.input_tokens" => cached: Option<u64>,
-        /// Who counted: `response`, `engine` or `model`.
+        /// Source of the counts: `response`, `engine` or `model`.
         "usage_source" => source: &'static str [few],
     }
 }
