@@ -1,6 +1,6 @@
 """`inference-logging proxy`: a reverse proxy that records the requests of a server which has no hook of its own.
 
-It is a command of the program that wheels contain: an event loop of its own would only make the Python module larger.
+It is a command of the program inference-logging-listener: an event loop would only make the Python module larger.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def command(
 
     HTTP/1.1 and HTTP/2 without TLS, gRPC, streams and WebSockets. Bodies pass unchanged and as they come. On SIGTERM or
     SIGINT it takes no more connections, lets requests end within drain_deadline_s, and writes what is left; a second
-    signal ends it at once. It is the program inference-logging-listener, which wheels contain.
+    signal ends it at once. It is the program inference-logging-listener (`pip install
+    inferlog-listener`).
 
     Exit code: 0 if everything is written, 1 if something is left or it could not start, 2 if the command line or the
     configuration is wrong.
@@ -79,6 +80,6 @@ def command(
     }
     native.become(["proxy", *native.options(options)], config)
     raise click.ClickException(
-        f"the program {native.PROGRAM} was not installed with this package: wheels contain it, and `make listener` "
-        "builds it alone"
+        f"the program {native.PROGRAM} is not installed beside this package: pip install {native.DISTRIBUTION}, or "
+        "`make wheel` in a checkout"
     )
