@@ -54,6 +54,10 @@ class Condition(NamedTuple):
         value = match["value"].strip()
         return cls(match["field"].strip(), match["operator"], value, _number(value))
 
+    def in_full(self, has: Callable[[str], bool] = bool) -> str:
+        """Return the condition with the full name of its field."""
+        return f"{full_name(self.field, has)}{self.operator}{self.value}"
+
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Return whether ``record`` fulfils the condition."""
         found = look_up(record, self.field)
@@ -70,6 +74,12 @@ class Condition(NamedTuple):
             return self.number is not None and _COMPARE[by](found, self.number)
         # Only numbers and text have an order.
         return (by == "=" or isinstance(found, str)) and _COMPARE[by](_text(found), self.value)
+
+
+def full_name(field: str, has: Callable[[str], bool] = bool) -> str:
+    """Return the field that a short name means: if it means several, the first that ``has`` accepts, else the first."""
+    names = ALIASES.get(field, (field,))
+    return next(filter(has, names), names[0]) if len(names) > 1 else names[0]
 
 
 def look_up(record: Mapping[str, Any], field: str) -> Any:
