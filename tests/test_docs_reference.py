@@ -18,6 +18,8 @@ from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.cli.main import COMMANDS, EXIT_CODES
 from inference_logging.cli.main import command as root
 from inference_logging.metrics import metrics_of
+from inference_logging.record.config.problems import is_size
+from inference_logging.record.config.reference import size
 from inference_logging.record.health import Watch
 from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
@@ -127,6 +129,13 @@ def test_the_page_says_what_the_code_says(name: str) -> None:
 
 def test_no_help_shows_the_mark_that_keeps_a_list_as_it_stands() -> None:
     assert r"\b" not in commands()
+
+
+def test_a_size_in_the_reference_is_one_that_a_file_takes() -> None:
+    sizes = {name: field.default for name, field in Config.model_fields.items() if is_size(field)}
+    as_written = {name: size(default) for name, default in sizes.items()}
+    assert as_written["queue_bytes"] == "16MiB"
+    assert Config(**as_written).model_dump(include=sizes.keys()) == sizes
 
 
 def test_no_parameter_has_an_empty_unit() -> None:
