@@ -153,7 +153,7 @@ def test_without_arguments_the_help_is_shown() -> None:
 
 def test_the_exit_codes_are_one_table_in_help_and_docs() -> None:
     shown = run("--help").out
-    page = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for code, meaning in EXIT_CODES.items():
         assert re.search(rf"^ +{code} +", shown, re.MULTILINE), code
         assert f"| {code} | {meaning} |" in page

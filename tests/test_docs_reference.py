@@ -7,7 +7,8 @@ import copy
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from inference_logging.cli.main import COMMANDS, EXIT_CODES
 from inference_logging.cli.main import command as root
 from inference_logging.metrics import metrics_of
 from inference_logging.record.config.problems import is_size
-from inference_logging.record.config.reference import size
+from inference_logging.record.config.reference import in_table, size
 from inference_logging.record.health import Watch
 from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
@@ -39,30 +40,40 @@ _ABOUT: Final = (
 )
 
 
+Named = tuple[str, click.Command, click.Context]
+"""A command's heading, the command, and a context with its name in full."""
+
+
 def commands() -> str:
-    """Return the page of commands: each with its help."""
+    """Return the page of commands: each with its help, and once the options that many have."""
+    found = list(_commands())
+    common = _common(found)
     lines = ["# Commands", "", _PRINTED.format("commands"), "", "| command | |", "|---|---|"]
     lines += [f"| [`{name}`](#{name}) | {entry.summary} |" for name, entry in COMMANDS.items()]
     lines += ["", "| exit code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    lines += ["", "| option under Also | meaning |", "|---|---|"]
+    lines += [f"| `{option}` | {in_table(meaning)} |" for option, meaning in sorted(common.items())]
+    for heading, command, context in found:
+        lines += ["", heading, *_help(command, context, common)]
+    return "\n".join(lines) + "\n"
+
+
+def _commands() -> Iterator[Named]:
     context = click.Context(root, info_name="inference-logging", **root.context_settings)
     for name in COMMANDS:
         command = root.get_command(context, name)
         assert command is not None
-        lines += ["", f"## {name}", *_help(command, name, context)]
+        yield (f"## {name}", command, own := _context(command, name, context))
         if isinstance(command, click.Group):
-            own = click.Context(command, info_name=name, parent=context)
             for inner in command.list_commands(own):
                 found = command.get_command(own, inner)
                 assert found is not None
-                lines += ["", f"### {name} {inner}", *_help(found, inner, own)]
-    return "\n".join(lines) + "\n"
+                yield (f"### {name} {inner}", found, _context(found, inner, own))
 
 
-def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
-    command = copy.copy(command)
-    command._help_option = None  # another test may have shown it without its group
-    context = click.Context(
+def _context(command: click.Command, name: str, parent: click.Context) -> click.Context:
+    return click.Context(
         command,
         info_name=name,
         parent=parent,
@@ -70,7 +81,29 @@ def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[
         max_content_width=_WIDTH,
         **command.context_settings,
     )
+
+
+def _common(found: Iterable[Named]) -> dict[str, str]:
+    """Return the options with one meaning in several commands, by what they take."""
+    options = ((one, context) for _, command, context in found for one in command.params)
+    counts = Counter(one.get_help_record(context) for one, context in options if isinstance(one, click.Option))
+    common: dict[str, str] = {}
+    for record, count in counts.most_common():
+        if record is not None and count > 1:
+            common.setdefault(*record)
+    return common
+
+
+def _help(command: click.Command, context: click.Context, common: Mapping[str, str]) -> Iterator[str]:
+    """Print a command's help, without the meaning of common options."""
+    command = copy.copy(command)
+    named = [(one, one.get_help_record(context) or ("", "")) for one in command.params]
+    also = [f"`{option}`" for _, (option, meaning) in named if option and common.get(option) == meaning]
+    command.params = [one for one, (option, meaning) in named if not option or common.get(option) != meaning]
+    command.add_help_option = False
     yield from ("", "```text", *(line.rstrip() for line in command.get_help(context).splitlines()), "```")
+    if also:
+        yield from ("", f"Also: {', '.join(also)}.")
 
 
 def metrics() -> str:
@@ -135,7 +168,7 @@ def test_a_size_in_the_reference_is_one_that_a_file_takes() -> None:
     sizes = {name: field.default for name, field in Config.model_fields.items() if is_size(field)}
     as_written = {name: size(default) for name, default in sizes.items()}
     assert as_written["queue_bytes"] == "16MiB"
-    assert Config(**as_written).model_dump(include=sizes.keys()) == sizes
+    assert Config(**as_written).model_dump(include=set(sizes)) == sizes
 
 
 def test_no_parameter_has_an_empty_unit() -> None:

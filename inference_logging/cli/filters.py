@@ -19,8 +19,10 @@ from inference_logging.read.where import ALIASES, OPERATORS, Condition, is_absen
 
 Keep = Callable[[Record], bool] | None
 
-WHERE = click.option("--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeated: all of them.")
-EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeated: any of them.")
+WHERE = click.option(
+    "--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeatable: all must hold."
+)
+EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeatable.")
 TRACE = click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
 
 _NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}

@@ -45,17 +45,17 @@ _ALL: Final = 1 << 40
     ),
 )
 @of_segments
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new records, until Ctrl-C.")
 @click.option(
     "-n", "--last", type=click.IntRange(min=0), metavar="N", show_default="10; with --since all",
-    help="Records before that.",
+    help="Number of records.",
 )  # fmt: skip
 @SINCE
 @WHERE
 @EVENT
 @TRACE
-@click.option("--fields", metavar="NAMES", help="Show these fields only: names with commas between them.")
-@click.option("-v", "--verbose", is_flag=True, help="All fields on a terminal too.")
+@click.option("--fields", metavar="NAMES", help="Show only these fields, separated by commas.")
+@click.option("-v", "--verbose", is_flag=True, help="All fields, on a terminal too.")
 @click.option("--json", "json_lines", is_flag=True, help="JSON lines instead of columns.")
 def command(
     place: Place,
@@ -69,13 +69,12 @@ def command(
     verbose: bool,
     json_lines: bool,
 ) -> None:
-    """Print the last records of DIRECTORY (default: the configured one), by time over all its segments.
+    """Print the last records of DIRECTORY (default: the configured one), by time across its segments.
 
-    DIRECTORY may be one segment too, or the link logs/latest; - reads records from standard input. On a terminal each
+    DIRECTORY may also be one segment or the link logs/latest; - reads records from standard input. On a terminal each
     record is one line: time, status, duration, time to first chunk, tokens (in/out) and route of a request. Elsewhere
-    it is stable plain text with all fields. In both, control characters in values are escaped. Segments may rotate, be
-    compressed or be removed meanwhile. While following, the records found in one look (every 0.2 s) are ordered by
-    time.
+    it is stable plain text with all fields. Control characters in values are escaped. Segments may rotate, be
+    compressed or be removed meanwhile. With --follow, records found in one look (every 0.2 s) are ordered by time.
     """
     shown = [name.strip() for name in fields.split(",") if name.strip()] if fields is not None else []
     chosen = conditions(where)

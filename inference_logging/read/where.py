@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from inference_logging.read.segments.columns import MODEL
 
 OPERATORS: Final = (
-    "FIELD=VALUE equal, FIELD!=VALUE not equal or absent, FIELD<VALUE, FIELD<=VALUE, FIELD>VALUE, FIELD>=VALUE "
-    "(numbers by size, text by order), FIELD~VALUE contains. Of a list, one element is enough. "
-    "attributes.NAME reaches into nested values. status, route, method and model are short for their fields."
+    "FIELD, operator and VALUE: = equal, != not equal or absent, < <= > >= (numbers by size, text by order), "
+    "~ contains. A list matches if one element does. attributes.NAME reaches into nested values. status, route, method "
+    "and model are short for their fields."
 )
 
 _FORM = re.compile(r"(?P<field>[^=!<>~]+)(?P<operator>!=|<=|>=|=|<|>|~)(?P<value>.*)", re.DOTALL)

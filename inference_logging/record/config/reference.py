@@ -18,8 +18,8 @@ _HEAD = """\
 
 Printed by `inference-logging config docs`; a test fails while this file says something else.
 
-There are {count} parameters. A server may need the {visible} in the first table; the {advanced} in the second have defaults
-that suit nearly every server. Set a parameter by keyword (`Config(queue_bytes="32MiB")`), by variable
+There are {count} parameters. A server may need the {visible} in the first table; the {advanced} in the second have
+defaults that suit nearly every server. Set a parameter by keyword (`Config(queue_bytes="32MiB")`), by variable
 (`{prefix}QUEUE_BYTES=32MiB`), or in the YAML file. Sizes are numbers of bytes or have a unit: KiB, MiB, GiB.
 Limits are inclusive. Keywords and the file may put parameters of the second table in the group `advanced`:
 
