@@ -33,10 +33,10 @@ _PRINTED: Final = (
 )
 _WIDTH: Final = 100
 _ABOUT: Final = (
-    "A counter's samples end with `_total`. They are served as [health-and-metrics.md](health-and-metrics.md) says. "
-    "Those of requests and engines are there once there was such a request or record; those of times in the "
-    "engine (`inference_logging_engine_queue_time_seconds`, `…_prefill_time_seconds`, `…_decode_time_seconds`) come "
-    "with `engine_records`."
+    "A counter's samples end with `_total`. [health-and-metrics.md](health-and-metrics.md) says how to serve metrics. "
+    "Those of requests and engines appear with the first such request or record; engine times "
+    "(`inference_logging_engine_queue_time_seconds`, `…_prefill_time_seconds`, `…_decode_time_seconds`) need "
+    "`engine_records`."
 )
 
 
