@@ -19,7 +19,6 @@ from tests.test_c_embedded import LARGEST_LIBRARY_BYTES, LARGEST_MEMORY_KB
 
 WRITTEN = tuple(f"docs/{name}.md" for name in ("commands", "metrics", "parameters", "request"))
 """Pages that are written from the code, or from a kept result."""
-TOGETHER = ("inference_logging/read/stats/comparison.py", "TOGETHER: Final = 0.95")
 INTERVAL = ("inference_logging/read/stats/interval.py", "_LEVEL: Final = 0.95")
 RESERVED = ("docs/parameters.md", "| `overflow_info_ratio` | float | `0.8` |")
 WRITTEN_BYTES = ("helm/values.yaml", "bytesPerSecond: 50000000")
@@ -44,7 +43,6 @@ HELD = {
         "250 ms": ("native/queue/src/queue_check.rs", "from_millis(250)"),
     },
     "docs/object-storage.md": {"1 GB": ("inference_logging/ship/s3/table.py", '"1GB"')},
-    "docs/operating.md": {"95 %": TOGETHER, "99 %": ("tests/test_comparison.py", "each is one of 99 % (Bonferroni)")},
     "docs/public.md": {
         "four times a second": (
             "native/listen/src/status/health.rs",

@@ -47,9 +47,8 @@ def command(
 
     Without DIR, it is found as by `ctl`; if there are several, they are listed and nothing is written.
 
-    DIR may be a copy or have been moved. Records that segments already hold are not written again. A segment's
-    unfinished last write is never cut off if DIR is a copy, or if the queues do not hold all of it: it is named and
-    kept. A copy of a queue whose records another listener still writes is left alone.
+    DIR may be a copy or have been moved. Records that segments already hold are not written again. A copy of a queue
+    whose records another listener still writes is left alone. See docs/loss.md.
 
     Exit code: 0 if everything is written; 1 if something is left or could not be read; 2 if DIR is no queue directory
     or the configuration is wrong.

@@ -144,11 +144,10 @@ def command(
     (audit_sink: sqlite) is not sent. The command runs until it is stopped, or with --once until everything is sent.
     Records that come within ship_interval_s go together.
 
-    Each record arrives at least once: progress is saved after the destination's acknowledgment, and the next shipper of
-    the same name goes on from there. A failing destination is tried again for as long as it takes. What it will never
-    take (too large, malformed) is counted, reported, and kept as a dead letter beside the offsets; see
-    docs/shipping.md. To s3:// each sealed segment goes as one object, exactly once; see docs/object-storage.md.
-    ClickHouse, OpenSearch and Elasticsearch have each record once; see docs/clickhouse.md and docs/opensearch.md.
+    Each record arrives at least once (buckets, ClickHouse, OpenSearch and Elasticsearch keep it once): progress is
+    saved after the destination's acknowledgment, and the next shipper of the same name goes on from there. A failing
+    destination is tried again for as long as it takes. What it will never take (too large, malformed) is counted,
+    reported, and kept as a dead letter. See docs/shipping.md.
 
     With --each it ships from many directories, such as those of all pods of a node, in shared batches; no directory
     waits for another. It only reads them and keeps its progress in --state, so retention_waits_for does not see it. A

@@ -67,9 +67,8 @@ def command(
     compared with the counts and checksum in its footer, so later changes are found. The last value of a chain is
     printed. Note it elsewhere: nothing else shows that a chain's end was removed.
 
-    With s3://bucket/prefix (extra `s3`), objects are compared with their manifests: those that were removed, altered,
-    doubled or have no manifest are named, then sequences are checked as above. Processes that have not ended in the
-    bucket are notes. ?date=FROM..TO, service=, hour= and pod= choose objects.
+    With s3://bucket/prefix (extra `s3`), the objects are first compared with their manifests; see
+    docs/object-storage.md. ?date=FROM..TO, service=, hour= and pod= choose objects.
 
     Exit code: 0 only if the books balance; 1 if they do not or something cannot be read; 2 for a wrong command line or
     configuration.

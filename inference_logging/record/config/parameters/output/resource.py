@@ -28,8 +28,8 @@ class ResourceParameters(Parameters):
         (),
         "OpenTelemetry resource attributes, such as service.version or deployment.environment.name, in each segment's "
         "header. In a variable: one name=value per line. They override OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, "
-        "which override what is detected: host.name, container.id, and service.instance.id, which the processes of a "
-        "queue directory share. service.name is service_name unless that is the default.",
+        "which override what is detected: host.name, container.id and service.instance.id. service.name is "
+        "service_name unless that is the default.",
         allowed=f"at most {MOST_ATTRIBUTES} names of 1 to 128 letters, digits, '.', '_' or '-', and texts of 1 to 512 "
         "characters without control characters",
     )

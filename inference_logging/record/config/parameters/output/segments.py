@@ -27,8 +27,8 @@ class SegmentParameters(Parameters):
         0,
         "Bytes that the segments of this service_name may take in a directory (each file sink's by itself); above it "
         "the oldest sealed ones are removed, including those of other processes. 0 = no limit, else at least twice "
-        "rotate_bytes. Live segments count but are not removed. A listener waits at most 2 s for the removal before it "
-        "begins another segment, so the quota is exceeded by one segment at most, unless a removal takes longer.",
+        "rotate_bytes. Live segments count but are not removed. A directory exceeds the quota by one segment at most, "
+        "unless a removal takes more than 2 s.",
         unit="bytes",
         limits=(0, 1024 * 1024 * GIB),
     )

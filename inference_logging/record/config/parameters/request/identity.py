@@ -43,8 +43,7 @@ class IdentityParameters(Parameters):
         (),
         "Request headers to record: x-team as http.request.header.x-team, x-tenant=tenant.id under that name, "
         "authorization:hash=api_key.hash as a keyed hash, which the listener computes with capture_hash_key_file "
-        "(without the scheme Bearer). Headers whose names suggest credentials need :hash. Values are cut at 256 bytes, "
-        "and above 4096 bytes there is no hash. If a header is repeated, its first value counts.",
+        "(without the scheme Bearer). Headers whose names suggest credentials need :hash.",
         allowed=f"at most {MOST_HEADERS} of name, name:hash, name=field or name:hash=field; a field is tenant.id, "
         "enduser.id, gen_ai.conversation.id, api_key.hash, user_agent.original or server.address",
     )

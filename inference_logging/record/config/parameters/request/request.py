@@ -57,9 +57,8 @@ class RequestParameters(Parameters):
     )
     server_record: Literal["off", "on"] = parameter(
         "on",
-        "on: each serving process writes one record server.started when it opens: versions of server, Python and this "
-        "package, and a digest of the configuration; for vLLM also model, revision, type of the weights, parallelism "
-        "and arguments known not to be secret; for Triton the model and its version.",
+        "on: each serving process writes one record server.started when it opens, with versions, a digest of the "
+        "configuration, and vLLM's or Triton's model.",
         advanced=True,
     )
     stack_frames: int = parameter(
