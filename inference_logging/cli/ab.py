@@ -115,8 +115,8 @@ def _directory(config: Config, *, by_name: bool) -> Path:
     directory = found[0] if found else config.resolved_queue_directory
     if not directory.is_dir():
         raise click.UsageError(
-            f"queue_directory={directory}: there is none; no server of this configuration has run. --config, "
-            "--service-name or --queue-directory name another one"
+            f"queue_directory={directory}: does not exist: no server with this configuration has run. Name "
+            "another one with --config, --service-name or --queue-directory"
         )
     return directory
 
@@ -132,7 +132,7 @@ def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int 
 
     processes = Processes(directory)
     if not processes.servers and not processes.unseen:
-        raise click.UsageError(f"queue_directory={directory}: no server runs there")
+        raise click.UsageError(f"queue_directory={directory}: no server uses it")
     done: list[Pair] = []
     ended, code = None, OK
     with Signals() as signals:
@@ -169,7 +169,7 @@ def _end(comparison: Comparison) -> None:
     try:
         comparison.end()
     except OSError as error:
-        click.echo(f"inference-logging: recording is on again, but that is not on record: {error}", err=True)
+        click.echo(f"inference-logging: recording is on again, but this could not be recorded: {error}", err=True)
 
 
 def _announce(pairs: int, slice_s: float, as_json: bool) -> None:

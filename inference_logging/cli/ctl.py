@@ -159,7 +159,7 @@ def capture(given: Given, trace: str | None, route: str | None, errors: int | No
     """
     code = _run(given, "capture", **{"--trace": trace, "--route": route, "--errors": errors, "--for": for_})
     if code == OK and (left_out := _not_captured(configuration(**_place(given)))):
-        click.echo(f"not captured     what this configuration has off: {left_out}")
+        click.echo(f"not captured     off in this configuration: {left_out}")
     return code
 
 

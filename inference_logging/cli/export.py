@@ -136,7 +136,7 @@ def command(
     write(requests, wanted, made, None if to_stdout else output, counted)
     faults = books.faults(timestamp(since) if since is not None else "", chosen)
     if place.segment() is not None:
-        faults.append("one segment was read; the books are those of its directory")
+        faults.append("one segment was read, but the books cover its directory")
     if counted.damaged_lines:
         faults.append(f"{counted.damaged_lines:,} lines could not be read")
     given = {"where": list(where), "trace": trace, "since": since, "until": until, "block_tokens": block_tokens}
@@ -161,7 +161,7 @@ def _why_nothing(form: str, counted: Requests, filters: Filters, *, is_bounded: 
         return f"in that time {filters.why_nothing()}"
     if is_bounded:
         return "no request arrived in that time"
-    return filters.why_nothing() if counted.filtered_out else "no request is on record"
+    return filters.why_nothing() if counted.filtered_out else "there are no request records"
 
 
 class _Report:

@@ -82,7 +82,7 @@ class Place(NamedTuple):
             found = segments(self.path, self.prefixes)
             if not found:
                 services = f" of {', '.join(self.prefixes)}" if self.prefixes else ""
-                parquet = "; Parquet files are there, which only query reads" if self.tables() else ""
+                parquet = "; it has Parquet files, which only query reads" if self.tables() else ""
                 raise click.UsageError(f"{self.path}: no segments{services}{parquet}")
             return [one for one in found if since is None or one.written_unix_s() + CLOCKS_S >= since]
         segment = self.segment()

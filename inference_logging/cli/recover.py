@@ -54,7 +54,7 @@ def command(
     or the configuration is wrong.
     """
     if argument is not None and queue_directory is not None:
-        raise click.UsageError("DIR and --queue-directory are the same: give one of them")
+        raise click.UsageError("give DIR or --queue-directory, not both")
     config = configuration(
         config_file=config_file,
         service_name=service_name,

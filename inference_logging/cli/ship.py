@@ -171,7 +171,7 @@ def command(
         click.echo(_schema(config), nl=False)
         return OK
     if (each is None) != (state is None):
-        raise click.UsageError("--each and --state belong together")
+        raise click.UsageError("give --each and --state together")
     if each is not None and directory is not None:
         raise click.UsageError("--directory and --each exclude each other")
     if once and each is None and not config.directory.is_dir():

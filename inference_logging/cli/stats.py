@@ -57,7 +57,7 @@ def command(
     if html is not None and as_json:
         raise click.UsageError("--json and --html exclude each other")
     if since is not None and until is not None and since >= until:
-        raise click.UsageError("--since must be before --until: no record can lie between them")
+        raise click.UsageError("--since must be before --until: no record can be between them")
     chosen = place.segments(since)
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
         counts, damage = count(chosen, Window.of(since, until), advance)

@@ -128,7 +128,7 @@ def _follow(place: Place, keep: Keep, last: int, since: float | None, rounds: Ro
 def _say_what_it_waits_for(directory: Path, prefixes: Collection[str] | None) -> None:
     of = f" of {', '.join(prefixes)}" if prefixes else ""
     if not directory.is_dir():
-        waits = f"{directory}, which is not there yet"
+        waits = f"{directory}, which does not exist yet"
     elif not segments(directory, prefixes):
         waits = f"the first segment{of} in {directory}"
     else:
@@ -145,7 +145,7 @@ def _from_stdin(keep: Keep) -> Iterator[Record]:
             _report(CorruptLineError("-", number, f"not JSON: {error}"))
             continue
         if not isinstance(record, dict):
-            _report(CorruptLineError("-", number, "no JSON object"))
+            _report(CorruptLineError("-", number, "not a JSON object"))
         elif not is_framing(record) and (keep is None or keep(record)):
             yield record
 

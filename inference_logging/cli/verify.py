@@ -92,7 +92,7 @@ def _of_bucket(
     from inference_logging.ship.s3.store import Store, StoreError
 
     if len(places) != 1 or not isinstance(places[0], str):
-        raise click.UsageError("s3:// stands alone, with --restore, --chain-key-file and --json at most")
+        raise click.UsageError("s3:// goes only with --restore, --chain-key-file and --json")
     if restore is not None and restore.exists() and any(restore.iterdir()):
         raise click.UsageError(f"--restore {restore}: must be new or empty")
     options = [f"--chain-key-file={chain_key_file}"] if chain_key_file is not None else []

@@ -151,7 +151,7 @@ def _serve(
     serving = Serving(view, listening)
     for directory in directories:
         if not directory.is_dir():
-            click.echo(f"inference-logging view: waits for {directory}, which is not there yet", err=True)
+            click.echo(f"inference-logging view: waits for {directory}, which does not exist yet", err=True)
 
     def started() -> None:
         click.echo(f"{serving.url} (elsewhere: ssh -L {_forwarded(serving.host, serving.port)}); Ctrl-C ends it")
@@ -181,9 +181,9 @@ def _listening(address: str, port: int) -> socket.socket:
                 raise
             continue
         if tried != port:
-            click.echo(f"inference-logging view: port {port} is taken: it listens on {tried}", err=True)
+            click.echo(f"inference-logging view: port {port} is taken; it listens on {tried}", err=True)
         return listening
-    raise OSError(f"port={port}: other programs listen there and on the next ports; without --port a free one is taken")
+    raise OSError(f"port={port}: other programs use it and the next ports; omit --port to take a free one")
 
 
 def _forwarded(host: str, port: int) -> str:

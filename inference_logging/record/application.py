@@ -221,7 +221,7 @@ class _Refusals:
         self._sites.add(site)
         if sys.stderr is not None:
             # The text of the call can be a secret, so it is not shown.
-            sys.stderr.write(f"inference_logging: {site[0]}:{site[1]}: the record of this call is refused: {why}\n")
+            sys.stderr.write(f"inference_logging: {site[0]}:{site[1]}: this call's record is refused: {why}\n")
 
 
 _refusals = _Refusals()

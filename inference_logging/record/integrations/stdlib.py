@@ -62,7 +62,7 @@ class Handler(logging.Handler):
         if logging.raiseExceptions and sys.stderr and error is not None:
             place = f"{record.pathname}:{record.lineno}"
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"inference_logging: a record of {place} cannot be formatted: {error.__name__}\n")
+                sys.stderr.write(f"inference_logging: a record from {place} cannot be formatted: {error.__name__}\n")
 
     def _emit(self, record: logging.LogRecord) -> None:
         under_way = self._under_way
