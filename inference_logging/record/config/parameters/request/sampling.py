@@ -20,7 +20,7 @@ PROBES = (
     *("/health", "/healthz", "/livez", "/readyz", "/ready", "/live", "/ping", "/metrics"),
     "/v2/health/*",  # of the KServe protocol: live, ready
 )
-_PATH_PATTERN = "a path in which {name} stands for one segment and * at the end for all that follows"
+_PATH_PATTERN = "a path in which {name} is any one segment and * at the end the rest"
 
 
 class SamplingParameters(Parameters):
