@@ -22,7 +22,7 @@ WRITTEN = tuple(f"docs/{name}.md" for name in ("commands", "metrics", "parameter
 TOGETHER = ("inference_logging/read/stats/comparison.py", "TOGETHER: Final = 0.95")
 INTERVAL = ("inference_logging/read/stats/interval.py", "_LEVEL: Final = 0.95")
 RESERVED = ("docs/parameters.md", "| `overflow_info_ratio` | float | `0.8` |")
-WRITTEN_BYTES = ("helm/values.yaml", "bytesPerSecond: 50000000")
+WRITTEN_BYTES = ("helm/files/further-values.yaml", "bytesPerSecond: 50000000")
 KILLED_BYTES = ("helm/templates/_supervised.tpl", "(mul 9 (include")
 _NUMBER = r"\d[\d,.]*\d|\d"
 _WORD = r"two|three|four|five|six|seven|eight|nine|ten"
@@ -69,8 +69,8 @@ HELD = {
         "90 %": KILLED_BYTES,
         "2 ×": ("helm/templates/_sizes.tpl", '(mul 2 (include "inference-logging.queuesBytes"'),
         "1 %": ("helm/files/dashboard.json", '"value": 0.01\n'),
-        "5 %": ("helm/values.yaml", "loggingCpuRatio: 0.05"),
-        "10 %": ("helm/values.yaml", "nodeOtherCpuRatio: 0.1"),
+        "5 %": ("helm/files/further-values.yaml", "loggingCpuRatio: 0.05"),
+        "10 %": ("helm/files/further-values.yaml", "nodeOtherCpuRatio: 0.1"),
         "50 MB": WRITTEN_BYTES,
     },
     "helm/RUNBOOK.md": {"80 %": RESERVED, "90 %": KILLED_BYTES, "50 MB": WRITTEN_BYTES},

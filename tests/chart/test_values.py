@@ -18,7 +18,9 @@ from tests.chart.values_schema import PASSED_ON, numbers
 pytestmark = pytest.mark.chart
 
 SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
+SHOWN = yaml.safe_load(VALUES)
+DEFAULTS = merged(yaml.safe_load((CHART / "files" / "further-values.yaml").read_text(encoding="utf-8")), SHOWN)
 PVC = {"segments": {"persistence": {"enabled": True}}}
 SECRET = {"existingSecret": "secret"}
 
@@ -87,7 +89,7 @@ def test_the_schema_is_valid_and_takes_the_defaults() -> None:
 
 
 def test_every_value_has_a_default_that_shows_its_place() -> None:
-    missing = [name for name in SCHEMA["properties"] if name not in DEFAULTS]
+    missing = [name for name in SCHEMA["properties"] if name not in SHOWN]
     assert missing == ["global"]
     for part in (
         "server",
@@ -101,6 +103,41 @@ def test_every_value_has_a_default_that_shows_its_place() -> None:
     ):
         assert set(SCHEMA["properties"][part]["properties"]) == set(DEFAULTS[part]), part
     assert list(names(DEFAULTS, SCHEMA)) == []
+
+
+def leaves(values: Any) -> int:
+    """Count what can be set in these values by itself: a list, or an empty mapping, is one."""
+    return sum(map(leaves, values.values())) if isinstance(values, dict) and values else 1
+
+
+def test_a_person_can_read_the_values_and_finds_the_name_of_each_further_one() -> None:
+    assert leaves(SHOWN) <= 100
+    further = yaml.safe_load((CHART / "files" / "further-values.yaml").read_text(encoding="utf-8"))
+    named = set(re.findall(r"\w+", VALUES))
+    for name, part in further.items():
+        assert [inner for inner in part if inner not in named] == [], name
+    # The thresholds of alerts have a file and a page of their own.
+    assert not set(further["alerts"]["thresholds"]) & named
+
+
+def test_each_object_begins_with_the_values_that_are_not_shown() -> None:
+    objects = [path for path in (CHART / "templates").iterdir() if path.suffix != ".tpl"]
+    assert len(objects) > 10
+    for path in objects:
+        assert path.read_text(encoding="utf-8").startswith('{{- include "inference-logging.complete" . }}\n'), path.name
+
+
+def test_a_value_that_is_given_goes_before_a_further_one_also_if_it_is_empty() -> None:
+    given = {"readOnlyRootFilesystem": False, "capabilities": {"drop": []}}
+    release = render(securityContext=given, podSecurityContext={"runAsUser": None})
+    assert release.containers["server"]["securityContext"] == {"allowPrivilegeEscalation": False, **given}
+    assert release.pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsGroup": 1000,
+        "fsGroup": 1000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -135,6 +172,9 @@ def test_every_value_has_a_default_that_shows_its_place() -> None:
         ({"podSecurityContext": {"runAsUser": 0}}, "runAsUser"),
         ({"alerts": {"thresholds": {"queue": 1}}}, "queue"),
         ({"dashboard": {"enable": True}}, "enable"),
+        ({"monitor": {"kind": "both"}}, "kind"),
+        ({"serviceMonitor": {"enabled": True}}, "serviceMonitor"),
+        ({"server": {"image": {"digest": "sha256:1"}}}, "digest"),
     ],
 )
 def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values: dict[str, Any], named: str) -> None:
@@ -207,12 +247,9 @@ def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values:
             {"podDisruptionBudget": {"enabled": True, "minAvailable": 1, "maxUnavailable": 1}},
             "podDisruptionBudget: must have one of",
         ),
+        ({"podSpec": {"tolerations": []}}, "podSpec.tolerations: the chart sets it, from a value of its own"),
         (
-            {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
-            "podMonitor.enabled: must not be with serviceMonitor.enabled",
-        ),
-        (
-            {"preset": "triton", "listener": {"mode": "inProcess"}, "podMonitor": {"enabled": True}},
+            {"preset": "triton", "listener": {"mode": "inProcess"}, "monitor": {"kind": "PodMonitor"}},
             "listener.mode=inProcess: serves no metrics for the preset triton",
         ),
     ],

@@ -81,6 +81,6 @@ def _build(storage: Storage, context: Path, archives: Path) -> None:
 
 def _collector() -> str:
     """Return the name of the quick start's shipper, as an engine completes it."""
-    values = yaml.safe_load((ROOT / "helm" / "values.yaml").read_text(encoding="utf-8"))
-    image = values["shipper"]["images"]["otel-collector"]
+    shippers = yaml.safe_load((ROOT / "helm" / "files" / "shippers.yaml").read_text(encoding="utf-8"))
+    image = shippers["otel-collector"]
     return f"docker.io/{image['repository']}:{image['tag']}"
