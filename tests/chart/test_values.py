@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.chart
 SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
 SHOWN = yaml.safe_load(VALUES)
-DEFAULTS = merged(yaml.safe_load((CHART / "files" / "further-values.yaml").read_text(encoding="utf-8")), SHOWN)
+FURTHER = yaml.safe_load((CHART / "files" / "further-values.yaml").read_text(encoding="utf-8"))
+DEFAULTS = merged(FURTHER, SHOWN)
 PVC = {"segments": {"persistence": {"enabled": True}}}
 SECRET = {"existingSecret": "secret"}
 
@@ -112,12 +114,9 @@ def leaves(values: Any) -> int:
 
 def test_a_person_can_read_the_values_and_finds_the_name_of_each_further_one() -> None:
     assert leaves(SHOWN) <= 100
-    further = yaml.safe_load((CHART / "files" / "further-values.yaml").read_text(encoding="utf-8"))
     named = set(re.findall(r"\w+", VALUES))
-    for name, part in further.items():
+    for name, part in FURTHER.items():
         assert [inner for inner in part if inner not in named] == [], name
-    # The thresholds of alerts have a file and a page of their own.
-    assert not set(further["alerts"]["thresholds"]) & named
 
 
 def test_each_object_begins_with_the_values_that_are_not_shown() -> None:
@@ -376,17 +375,25 @@ def test_without_a_shipper_nothing_is_asked_of_the_destination() -> None:
     assert render(shipper={"type": "none"}, destination={"endpoints": [], "type": "forward"}).error == ""
 
 
-def test_the_readme_has_every_value_of_the_parts_that_users_change() -> None:
-    readme = (CHART / "README.md").read_text(encoding="utf-8")
-    table = readme[readme.index("## Values") :]
-    first = "\n".join(re.findall(r"^\| ([^|]+)\|", table, flags=re.MULTILINE))
-    listed = set(re.findall(r"`([a-zA-Z.]+)`", first))
-    for name, default in DEFAULTS.items():
-        if any(f"{name}." in one for one in listed):
-            missing = [f"{name}.{inner}" for inner in default if f"{name}.{inner}" not in listed]
-            assert missing == []
+def rows(page: Path) -> str:
+    """Return the tables of a page."""
+    return "\n".join(re.findall(r"^\|.*", page.read_text(encoding="utf-8"), flags=re.MULTILINE))
+
+
+def test_the_readme_has_the_options_of_each_destination_with_their_defaults() -> None:
+    options = {name: default for name, default in FURTHER["destination"].items() if name not in ("tls", "keys")}
+    shown = [f"`{name}`" if default in ("", {}) else f"`{name}: {default}`" for name, default in options.items()]
+    assert [one for one in shown if one not in rows(CHART / "README.md")] == []
+
+
+def test_the_page_about_nodes_has_their_further_values_with_their_defaults() -> None:
+    shown = []
+    for name, default in FURTHER["node"].items():
+        if isinstance(default, dict):
+            shown += [f"| `{name}.{inner}` | `{value}` |" for inner, value in default.items()]
         else:
-            assert name in listed
+            shown.append(f"| `{name}` | `{default}` |")
+    assert [one for one in shown if one not in rows(CHART.parent / "docs" / "kubernetes-node.md")] == []
 
 
 @pytest.mark.parametrize(
