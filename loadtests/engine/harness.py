@@ -1,0 +1,94 @@
+"""What the benchmarks of vLLM, Triton and Parsl share: environments, servers, records, and their command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from loadtests.cost.bench_report import machine
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+HOST: Final = "127.0.0.1"
+
+
+def environment(**settings: object) -> dict[str, str]:
+    """Return the caller's environment without its settings of this package, and with these."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
+    return inherited | {f"INFERENCE_LOGGING_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+@contextmanager
+def process(command: list[Any], variables: dict[str, str], console: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server, whose console is a file; whatever is left of it and its children is killed."""
+    server = subprocess.Popen(command, env=variables, stdout=console, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield server
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def get(url: str, body: object = None, timeout_s: float = 10.0) -> bytes:
+    """Return an answer's body; ``body`` is posted as JSON."""
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=timeout_s) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+def wait_until_up(server: subprocess.Popen[bytes], url: str, patience_s: float, console: Path) -> None:
+    """Wait for the first answer; raises ``RuntimeError`` with the end of the console if there is none."""
+    patience = time.monotonic() + patience_s
+    while True:
+        with suppress(OSError):
+            get(url)
+            return
+        if server.poll() is not None or time.monotonic() > patience:
+            raise RuntimeError(f"the server did not start:\n{console.read_text(errors='replace')[-3000:]}")
+        time.sleep(0.05)
+
+
+def lines(logs: Path, words: bytes) -> list[bytes]:
+    """Return the lines of all segments that have these words."""
+    segments = [path for path in logs.glob("*.jsonl") if not path.is_symlink()]
+    return [line for path in segments for line in path.read_bytes().splitlines() if words in line]
+
+
+def check_books(logs: Path, queues: Path, answered: int, records: int) -> None:
+    """Raise ``RuntimeError`` unless each answered request has a record, and `inference-logging verify` agrees."""
+    if records != answered:
+        raise RuntimeError(f"{logs.parent.name}: {answered} requests were answered, and {records} records are there")
+    command = [str(Path(sys.executable).with_name("inference-logging")), "verify", str(logs)]
+    verify = subprocess.run([*command, "--queue-directory", str(queues)], check=False, capture_output=True, text=True)
+    if verify.returncode:
+        raise RuntimeError(f"{logs.parent.name}: the books do not balance\n{verify.stdout}")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that each of these commands has."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
+    made.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    return made
+
+
+def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[str, Any]]) -> None:
+    """Print where and how is measured, measure, and write what was found for ``--json``."""
+    seen_on = machine()
+    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
+    print(how + "; QUICK: the figures mean nothing" * options.quick, flush=True)
+    found = {"machine": seen_on, "quick": options.quick, **measure()}
+    print(f"\nload average now {machine()['load average']}")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
