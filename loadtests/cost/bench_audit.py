@@ -21,8 +21,9 @@ from statistics import median
 
 import orjson
 
-from loadtests.cost.bench_loggers import ours, scratch_directory
+from loadtests.cost.bench_loggers import ours
 from loadtests.cost.bench_report import Report, at_least, pairwise, percentile
+from loadtests.harness import scratch_directory
 
 TASKS = 256
 POOL = 32

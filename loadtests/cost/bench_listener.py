@@ -25,12 +25,11 @@ from loadtests.cost.bench_loggers import (
     Ours,
     emit_many,
     fitting_queue_bytes,
-    memory_directory,
     ours,
     pin,
-    scratch_directory,
 )
 from loadtests.cost.bench_report import Report, at_least
+from loadtests.harness import memory_directory, scratch_directory
 
 CHUNK = 1000
 

@@ -29,9 +29,8 @@ from typing import Any, Final
 from inference_logging._native import queues_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from inference_logging.segments import read_records
-from loadtests.cost.bench_loggers import memory_directory, scratch_directory
-from loadtests.engine import harness
-from loadtests.engine.harness import ROOT
+from loadtests import harness
+from loadtests.harness import ROOT, memory_directory, scratch_directory
 
 VENV: Final = ROOT / ".venv-parsl"
 MODES: Final = ("off", "control", "default", "ours")

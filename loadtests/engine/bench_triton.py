@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -27,11 +26,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from loadtests.cost.bench_loggers import free_port, memory_directory, scratch_directory
+from loadtests import harness
 from loadtests.cost.bench_report import Report, at_least, at_most
-from loadtests.engine import harness
-from loadtests.engine.harness import HOST, ROOT
-from loadtests.turns.wrk import find_wrk
+from loadtests.harness import HOST, ROOT, Loaded, free_port, memory_directory, scratch_directory
 
 CONNECTIONS: Final = 16
 START_S: Final = 60.0
@@ -49,13 +46,6 @@ instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 """
 
 
-class Load(NamedTuple):
-    """What one load gave."""
-
-    infer_per_s: float
-    p99_ms: float
-
-
 class Server(NamedTuple):
     """The server under test, running."""
 
@@ -64,19 +54,10 @@ class Server(NamedTuple):
     directory: Path
     queues: Path
 
-    def load(self, wrk: str, model: str, seconds: int) -> Load:
-        """Load one model for some seconds. Raises ``RuntimeError`` if a request failed."""
-        script = self.directory / "post.lua"
-        script.write_text(
-            f"wrk.method = 'POST'\nwrk.body = '{json.dumps(BODY)}'\nwrk.headers['Content-Type'] = 'application/json'\n"
-        )
-        command = [wrk, "--threads", "1", "--connections", str(CONNECTIONS), "--duration", f"{seconds}s", "--latency"]
-        command += ["--script", str(script), f"{self.url}/v2/models/{model}/infer"]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        latency, rate = re.search(r"99%\s+([\d.]+)(us|ms|s)", said), re.search(r"Requests/sec:\s+([\d.]+)", said)
-        if "Non-2xx" in said or not (latency and rate):
-            raise RuntimeError(f"requests to {model} failed:\n{said}")
-        return Load(float(rate[1]), float(latency[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[latency[2]])
+    def load(self, wrk: str, model: str, seconds: int) -> Loaded:
+        """Load one model for some seconds."""
+        script = harness.post_script(self.directory, BODY)
+        return harness.run_wrk(wrk, f"{self.url}/v2/models/{model}/infer", seconds, CONNECTIONS, script)
 
     def stop_and_count(self) -> str:
         """End it; raise ``RuntimeError`` unless our records are as many as requests that Triton has counted."""
@@ -94,12 +75,12 @@ def triton(quick: bool) -> list[Report]:
     """Measure all ways of logging in one server."""
     report = Report(f"Triton: HTTP, {CONNECTIONS} connections, 2 instances of each model, ratios to no logging")
     cost = Report("Triton: one call inside of execute, median of 15 rounds by turns, in each of the measurements")
-    wrk = find_wrk()
+    wrk = harness.find_wrk()
     if wrk is None:
-        report.remarks.append("NOT MEASURED: wrk is missing and could not be installed (Debian package: wrk)")
+        report.remarks.append(harness.NO_WRK)
         return [report]
     rounds, seconds = (1, 1) if quick else (15, 2)
-    loads: dict[str, list[tuple[Load, Load]]] = {mode: [] for mode in MODES}
+    loads: dict[str, list[tuple[Loaded, Loaded]]] = {mode: [] for mode in MODES}
     with scratch_directory() as directory, running(directory) as server:
         for model in (BASE, *WAYS):
             server.load(wrk, model, 1)
@@ -111,10 +92,10 @@ def triton(quick: bool) -> list[Report]:
         asked = f"{server.url}/v2/models/cost/infer"
         answers = [json.loads(harness.get(asked, BODY, 120.0)) for _ in range(1 if quick else 5)]
         report.remarks.append(server.stop_and_count())
-    for name, unit, at in (("infer/s", "infer/s", 0), ("p99", "ms", 1)):
+    for name, unit, at in (("infer/s", "infer/s", 1), ("p99", "ms", 2)):
         report.add(f"{name}: none", unit, (base[at] for pairs in loads.values() for base, _ in pairs))
         for mode, pairs in loads.items():
-            goal = at_least(0.99) if mode == "ours" and at == 0 else None
+            goal = at_least(0.99) if mode == "ours" and unit == name else None
             report.add(f"{name}: {mode} ÷ none", "×", (other[at] / base[at] for base, other in pairs), goal)
     costs = [answer["outputs"][0]["data"] for answer in answers]
     for position, name in enumerate(COSTS):

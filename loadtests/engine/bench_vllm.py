@@ -29,12 +29,11 @@ from operator import attrgetter, truediv
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from loadtests import harness
 from loadtests.compare.baselines import LOG_NAME
-from loadtests.cost.bench_loggers import free_port, memory_directory, scratch_directory
 from loadtests.cost.bench_report import Goal, Report, at_least, at_most, pairwise
-from loadtests.engine import harness
-from loadtests.engine.harness import HOST, ROOT
 from loadtests.engine.vllm_client import CONNECTIONS, SHAPES, Shape, load
+from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
 BASES: Final = ("none", "control")
 IDLE_S: Final = 5.0

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import uvloop
 
-from loadtests.engine.harness import HOST
+from loadtests.harness import HOST
 
 CONNECTIONS: Final = 8
 PATIENCE_S: Final = 120.0

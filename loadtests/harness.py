@@ -1,24 +1,92 @@
-"""What the benchmarks of vLLM, Triton and Parsl share: environments, servers, records, and their command line."""
+"""What benchmarks share: directories, ports, environments, servers, wrk, records, and the command line."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 from loadtests.cost.bench_report import machine
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parent.parent
 HOST: Final = "127.0.0.1"
+NO_WRK: Final = "not measured: wrk is missing and could not be installed (Debian package: wrk)"
+
+
+@contextmanager
+def scratch_directory(below: Path | None = None) -> Iterator[Path]:
+    """Make a directory (in the temporary directory, or ``below``) and remove it with all it holds."""
+    path = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=below))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def memory_directory() -> Path | None:
+    """Return where tmpfs is mounted, if it is."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.create_server((HOST, 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+class Loaded(NamedTuple):
+    """What wrk says of a load."""
+
+    requests: int
+    per_s: float
+    p99_ms: float
+
+
+def run_wrk(
+    wrk: str, url: str, seconds: float, connections: int, script: Path | None = None, core: int | None = None
+) -> Loaded:
+    """Load ``url``, with a Lua script if one is given, from one core or from any. Raises if a request failed."""
+    command = ["taskset", "-c", str(core)] if core is not None else []
+    command += [wrk, "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--latency", url]
+    command += ["-s", str(script)] if script else []
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = [re.search(pattern, said) for pattern in (r"(\d+) requests in", r"Requests/sec:\s*([\d.]+)")]
+    p99 = re.search(r"99%\s+([\d.]+)(us|ms|s|m)\b", said)
+    if "Non-2xx" in said or "Socket errors" in said or not (found[0] and found[1] and p99):
+        raise RuntimeError(f"wrk saw errors at {url}:\n{said}")
+    milliseconds = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
+    return Loaded(int(found[0][1]), float(found[1][1]), float(p99[1]) * milliseconds[p99[2]])
+
+
+def post_script(directory: Path, body: object) -> Path:
+    """Write what lets wrk post ``body`` as JSON."""
+    script = directory / "post.lua"
+    text = f'wrk.method = "POST"\nwrk.body = [==[{json.dumps(body)}]==]\n'
+    script.write_text(text + 'wrk.headers["content-type"] = "application/json"\n', encoding="utf-8")
+    return script
+
+
+def find_wrk() -> str | None:
+    """Return the path of wrk; install the Debian package if it is missing and we may."""
+    if shutil.which("wrk") is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        print("wrk is missing: apt-get install wrk", flush=True)
+        subprocess.run(["apt-get", "install", "-qq", "-y", "wrk"], stdout=subprocess.DEVNULL, check=False)
+    return shutil.which("wrk")
 
 
 def environment(**settings: object) -> dict[str, str]:
