@@ -151,8 +151,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[str, Any]]) -> None:
-    """Print where and how is measured, measure, and write what was found for ``--json``."""
+def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Print where and how is measured, measure, and return what was found; ``--json`` also writes it."""
     seen_on = machine()
     print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
     print(how + "; QUICK: the figures mean nothing" * options.quick, flush=True)
@@ -160,3 +160,4 @@ def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[s
     print(f"\nload average now {machine()['load average']}")
     if options.json:
         options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return found
