@@ -75,8 +75,7 @@ HELD = {
     },
     "helm/RUNBOOK.md": {"80 %": RESERVED, "90 %": KILLED_BYTES, "50 MB": WRITTEN_BYTES},
     "loadtests/README.md": {
-        "95 %": ("loadtests/turns/bench_turns_ratio.py", "(0.025, 0.975)"),
-        "0.3 %": ("loadtests/turns/bench_turns_report.py", "PRECISION: Final = 0.003"),
+        "95 %": INTERVAL,
         "2 ms": ("loadtests/turns/bench_ab.py", "BURN_US: Final = 2000.0"),
         **dict.fromkeys(("0 %", "5 %"), ("loadtests/turns/bench_ab.py", "COSTS: Final = (0.0, 0.05)")),
         "2 %": ("loadtests/instructions/bench_instructions.py", "TOLERANCE: Final = 0.02"),

@@ -70,7 +70,7 @@ def found(name: str) -> dict[str, Any]:
     if name == "peers":
         return dict(made_up())
     if name == "growth":
-        return dict(grown())
+        return grown()
     if name == "turns":
         return turned()
     if name == "parsl":

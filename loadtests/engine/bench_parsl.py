@@ -13,8 +13,6 @@ messages in its file. One message can have several lines; so can one record.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import signal
@@ -22,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -31,10 +29,9 @@ from typing import Any, Final
 from inference_logging._native import queues_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from inference_logging.segments import read_records
-from loadtests.cost.bench_loggers import memory_directory, scratch_directory
-from loadtests.cost.bench_report import machine
+from loadtests import harness
+from loadtests.harness import ROOT, memory_directory, scratch_directory
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 VENV: Final = ROOT / ".venv-parsl"
 MODES: Final = ("off", "control", "default", "ours")
 RATE: Final = re.compile(r"Tasks per second: ([\d.]+)")
@@ -114,13 +111,9 @@ class Program:
 
 def environment(queues: Path) -> dict[str, str]:
     """Return the environment of a program: Parsl's commands on the path, this checkout, and its own queues."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
-    return {
-        **inherited,
-        "PATH": f"{VENV / 'bin'}{os.pathsep}{inherited['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(queues),
-    }
+    variables = harness.environment(queue_directory=queues)
+    path = f"{VENV / 'bin'}{os.pathsep}{variables['PATH']}"
+    return variables | {"PATH": path, "PYTHONPATH": str(ROOT)}
 
 
 def missing() -> str | None:
@@ -211,40 +204,30 @@ def goals(found: dict[str, Interval]) -> list[dict[str, Any]]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Measure, count and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
-    options = parser.parse_args(arguments)
+    options = harness.parser(__doc__).parse_args()
     if (lacking := missing()) is not None:
         print(f"NOT MEASURED: missing: {lacking}")
         return
-    seen_on = machine()
-    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
     rounds, turns_of_round, tasks = (1, 2, 50) if options.quick else (5, 8, 1000)
-    taken = turns(rounds, turns_of_round, tasks)
-    found, counted = summary(taken), counts(tasks)
-    print(f"\nParsl, HighThroughputExecutor, one worker, batches of {tasks} tasks, {rounds} x {turns_of_round} turns")
-    print("median or mean ratio (interval of 95 %)" + ("; QUICK: the figures mean nothing" * options.quick))
-    for name, interval in found.items():
-        print(f"  {name:<24} {interval}")
-    for goal in goals(found):
-        print(f"  {'reached' if goal['reached'] else 'NOT REACHED'}: {goal['goal']} ({goal['because']})")
-    print("\nmessages in Parsl's files, and records, of the same processes")
-    for name, count in counted.items():
-        print(f"  {name:<24} {count['messages']:>9,} {count['records']:>9,}")
-    if options.json:
+
+    def measure() -> dict[str, Any]:
+        taken = turns(rounds, turns_of_round, tasks)
+        found, counted = summary(taken), counts(tasks)
+        for name, interval in found.items():
+            print(f"  {name:<24} {interval}")
+        for goal in goals(found):
+            print(f"  {'reached' if goal['reached'] else 'NOT REACHED'}: {goal['goal']} ({goal['because']})")
+        print("\nmessages in Parsl's files, and records, of the same processes")
+        for name, count in counted.items():
+            print(f"  {name:<24} {count['messages']:>9,} {count['records']:>9,}")
         figures = {name: interval.as_json() for name, interval in found.items()}
-        report = {
-            "command": "make bench-parsl",
-            "machine": seen_on,
-            "quick": options.quick,
-            "figures": figures,
-            "goals": goals(found),
-        }
-        content = {**report, "ms_per_task": taken, "counts": counted}
-        options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        of_command = {"command": "make bench-parsl", "figures": figures, "goals": goals(found)}
+        return {**of_command, "ms_per_task": taken, "counts": counted}
+
+    how = f"HighThroughputExecutor, one worker, batches of {tasks} tasks, {rounds} x {turns_of_round} turns"
+    harness.measured(options, f"{how}; median or mean ratio (interval of 95 %)", measure)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from loadtests.cost.bench_loggers import scratch_directory
+from loadtests.harness import scratch_directory
 from loadtests.instructions import callgrind
 from loadtests.instructions.callgrind import Counts
 
