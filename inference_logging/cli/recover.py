@@ -50,8 +50,7 @@ def command(
     DIR may be a copy or have been moved. Records that segments already hold are not written again. A copy of a queue
     whose records another listener still writes is left alone. See docs/loss.md.
 
-    Exit code: 0 if everything is written; 1 if something is left or could not be read; 2 if DIR is no queue directory
-    or the configuration is wrong.
+    Exit code: 1 if something is left or could not be read; 2 if DIR is not a queue directory.
     """
     if argument is not None and queue_directory is not None:
         raise click.UsageError("give DIR or --queue-directory, not both")

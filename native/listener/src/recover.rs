@@ -71,7 +71,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let options = Options::read(host, &SYNTAX, arguments)?;
     let argument = options.arguments().first().map(|argument| ("queue_directory", argument.as_str()));
     if argument.is_some() && options.text("queue-directory").is_some() {
-        return Err(options.wrong("DIR and --queue-directory are the same: give one of them"));
+        return Err(options.wrong("give DIR or --queue-directory, not both"));
     }
     let more: Vec<(&str, &str)> = argument.into_iter().collect();
     let taken = ["config", "service-name", "queue-directory", "directory"];
