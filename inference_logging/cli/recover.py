@@ -40,10 +40,10 @@ def command(
     """Write the records left in the queue directory DIR (default: this folder's application's) to the sink, once.
 
     All that a process committed is written, even if it was killed; unfinished records are counted as torn. If a
-    listener is at work there, it writes them. Destination and redaction are those in DIR/configuration.yaml, unless an
-    option, the environment or a file given here differs. Queues of servers that still run are written up to now, and
-    stay. Audit queues need audit: on. The command gives up if nothing could be written for drain_deadline_s; you can
-    run it again at any time.
+    listener is at work there, it writes them. --config DIR/configuration.yaml writes to where the servers did and
+    redacts as they did; anything else must be asked for by option, environment or file. Queues of servers that still
+    run are written up to now, and stay. Audit queues need audit: on. The command gives up if nothing could be written
+    for drain_deadline_s; you can run it again at any time.
 
     Without DIR, it is found as by `ctl`; if there are several, they are listed and nothing is written.
 
