@@ -78,8 +78,8 @@ def command(
     Recording is on again when the command ends, or within a second if it is killed. Only ASGI requests are timed;
     requests of other servers are counted.
 
-    Exit code: 0 if the comparison was made; 1 if there was too little traffic or something else ended it; 2 if no
-    server runs or the command line is wrong; 130 if a signal ended it, after printing what was found.
+    Exit code: 1 if there was too little traffic or something else ended it; 2 if no server runs; 130 if a signal ended
+    it, after printing what was found.
     """
     config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
     slice_s = _seconds("slice", slice_)

@@ -55,7 +55,7 @@ def show(
     """Show each value in effect here and its origin: keyword, environment, file or default.
 
     The YAML is itself a valid configuration file, with derived values as comments and expert parameters in the group
-    `advanced`. Exit code: 0, or 2 if the configuration is wrong.
+    `advanced`.
     """
     given = {"config_file": config_file, "service_name": service_name}
     values = {name: value for name, value in given.items() if value is not None}
@@ -78,8 +78,7 @@ def show(
 def check(file: Path | None, config_file: Path | None) -> None:
     """Check FILE (or --config's) by itself; without one, what the environment and the file it names give.
 
-    Exit code: 0 and one line if it is valid; 1 and one line per problem, naming parameter, value and line of the file;
-    2 if there is no FILE.
+    Exit code: 1 with one line per problem, naming parameter, value and line of the file.
     """
     if file is not None and config_file is not None:
         raise click.UsageError("FILE and --config exclude each other")
@@ -113,8 +112,7 @@ def check(file: Path | None, config_file: Path | None) -> None:
 def diff(old: Path, new: Path, as_markdown: bool, as_json: bool) -> None:
     """Say in words what differs between the files OLD and NEW, each by itself, with defaults filled in.
 
-    A parameter that one file omits and the other sets to its default does not differ. Exit code, as diff(1): 0 if
-    nothing differs; 1 if something does; 2 if a file is missing or wrong.
+    A parameter that one file omits and the other sets to its default does not differ. Exit code: 1 if one differs.
     """
     if as_markdown and as_json:
         raise click.UsageError("--markdown and --json exclude each other")

@@ -68,13 +68,9 @@ def _with_place(command: Callable[..., int]) -> Callable[..., int]:
     cls=Group,
     epilog=examples(
         "inference-logging ctl level DEBUG --for 5m",
-        "inference-logging ctl sample-ratio 0.1",
-        "inference-logging ctl capture --route '/v1/*' --for 2m",
         "inference-logging ctl --service-name chat capture --errors 50",
-        "inference-logging ctl disable --for 10m",
-        "inference-logging ctl show --json",
+        "inference-logging ctl show",
         "inference-logging ctl reset",
-        "inference-logging ctl clean",
     ),
 )
 @_with_place

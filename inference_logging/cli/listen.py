@@ -90,8 +90,7 @@ def command(
     directory keeps its producers' service and redaction; everything else follows this command's configuration, and each
     directory has the quota for itself. Started as root, it reads and writes each directory as its owner.
 
-    Exit code: 0 if the queues are empty or another listener goes on; 1 if records are left or it could not start; 2 if
-    the configuration is wrong.
+    Exit code: 1 if records are left and no other listener goes on, or if it could not start.
     """
     config = configuration(
         config_file=config_file,

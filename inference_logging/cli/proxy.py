@@ -64,8 +64,7 @@ def command(
     SIGTERM or SIGINT it takes no more connections, lets requests end within drain_deadline_s, and writes what is left;
     a second signal ends it at once. It is the program inference-logging-listener (`pip install inferlog-listener`).
 
-    Exit code: 0 if everything is written; 1 if something is left or it could not start; 2 if the command line or the
-    configuration is wrong.
+    Exit code: 1 if something is left or it could not start.
     """
     config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
     options = {

@@ -40,18 +40,17 @@ def command(
     """Write the records left in the queue directory DIR (default: this folder's application's) to the sink, once.
 
     All that a process committed is written, even if it was killed; unfinished records are counted as torn. If a
-    listener is at work there, it writes them. Destination and redaction are those in DIR/configuration.yaml, unless an
-    option, the environment or a file given here differs. Queues of servers that still run are written up to now, and
-    stay. Audit queues need audit: on. The command gives up if nothing could be written for drain_deadline_s; you can
-    run it again at any time.
+    listener is at work there, it writes them. --config DIR/configuration.yaml writes to where the servers did and
+    redacts as they did; anything else must be asked for by option, environment or file. Queues of servers that still
+    run are written up to now, and stay. Audit queues need audit: on. The command gives up if nothing could be written
+    for drain_deadline_s; you can run it again at any time.
 
     Without DIR, it is found as by `ctl`; if there are several, they are listed and nothing is written.
 
     DIR may be a copy or have been moved. Records that segments already hold are not written again. A copy of a queue
     whose records another listener still writes is left alone. See docs/loss.md.
 
-    Exit code: 0 if everything is written; 1 if something is left or could not be read; 2 if DIR is no queue directory
-    or the configuration is wrong.
+    Exit code: 1 if something is left or could not be read; 2 if DIR is not a queue directory.
     """
     if argument is not None and queue_directory is not None:
         raise click.UsageError("give DIR or --queue-directory, not both")

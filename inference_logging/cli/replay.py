@@ -111,8 +111,7 @@ def command(
 
     Ctrl-C ends it with a report on what was done until then.
 
-    Exit code: 1 if a request could not be sent, or none could be compared; 2 if EXPORT or the command line is wrong;
-    130 if a signal ended it.
+    Exit code: 1 if a request could not be sent, or none could be compared; 2 if EXPORT is wrong.
     """
     _check_url(url)
     if not trace_path.startswith("/"):

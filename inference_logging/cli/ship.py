@@ -84,7 +84,6 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, text: str | N
         "inference-logging ship --directory logs --to journald:///run/systemd/journal/socket --once",
         "inference-logging ship --to 'syslog+tls://logs:6514?max_bytes=1048576'",
         "inference-logging ship --directory logs --to 's3://bucket/logs?format=parquet'",
-        "inference-logging ship --to 'clickhouse+http://127.0.0.1/logs?ttl_days=90' --print-schema > logs.sql",
         "inference-logging ship --to opensearch+http://127.0.0.1:9200/inference-logs --print-schema > template.json",
         "inference-logging ship --each '/logs/{k8s.namespace.name}/{k8s.pod.name}' --state /var/lib/ship --once",
     ),
@@ -159,8 +158,7 @@ def command(
     drain_deadline_s; a second signal ends it at once. It runs at the lowest priority (nice 19; best effort 7 for the
     disk), so that a server beside it goes first.
 
-    Exit code: 0 if all of that has arrived; 1 if not (with --once also if records were refused) or it could not start;
-    2 if the configuration is wrong.
+    Exit code: 1 if not all of that has arrived (with --once also if records were refused), or it could not start.
     """
     if context.find_object(bool):
         lower_priority()

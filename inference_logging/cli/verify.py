@@ -70,8 +70,7 @@ def command(
     With s3://bucket/prefix (extra `s3`), the objects are first compared with their manifests; see
     docs/object-storage.md. ?date=FROM..TO, service=, hour= and pod= choose objects.
 
-    Exit code: 0 only if the books balance; 1 if they do not or something cannot be read; 2 for a wrong command line or
-    configuration.
+    Exit code: 0 only if the books balance; 1 if they do not or something cannot be read.
     """
     if restore is not None or any(isinstance(one, str) for one in directories):
         only = [] if queues or prefixes or config_file or service_name else directories

@@ -29,7 +29,7 @@ def follow_schedulers() -> None:
         from vllm.v1.core.sched.scheduler import Scheduler
     except ImportError as error:
         # Not in the log too: this process may be one that opens nothing.
-        sys.stderr.write(f"inference_logging: no {_WHAT} are written: {error}\n")
+        sys.stderr.write(f"inference_logging: there are no {_WHAT}: {error}\n")
         return
     construct = Scheduler.__init__
     if getattr(construct, "follows", False):

@@ -70,8 +70,7 @@ class HealthParameters(Parameters):
     )
     health_clear_ratio: float = parameter(
         0.5,
-        "Share of a threshold to which the value must fall before a threshold once reached is cleared, so that health "
-        "doesn't flap.",
+        "Share of a reached threshold to which the value must fall to clear it, so that health doesn't flap.",
         unit="share of the thresholds",
         limits=(0.0, 1.0),
         advanced=True,
