@@ -34,7 +34,7 @@ class Requests(Clients):
 
     def __init__(self, url: str, clients: int = 4, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         self.url = f"{url}{PATH}"
-        self.headers = {"connection": "close"} | headers
+        self.headers = {"connection": "close", **headers}
         self.answered: set[str] = set()
         self.failed: dict[str, str] = {}
         """What became of each other request."""
