@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import secrets
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +37,7 @@ class Requests(Clients):
 
     def __init__(self, url: str, clients: int = 4, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         self.url = f"{url}{PATH}"
-        self.headers = {"connection": "close"} | headers
+        self.headers = {"connection": "close", **headers}
         self.answered: set[str] = set()
         self.failed: dict[str, str] = {}
         """What became of each other request."""
@@ -158,6 +161,12 @@ class Chat(Release):
         (status,) = (one for one in _statuses(self.pod()) if one["name"] == container)
         found = self.cluster.processes_in(status["containerID"])
         return [number for number, line in found.items() if line.startswith(program)]
+
+    def kill_server(self) -> None:
+        """Kill all processes of the server; with their parent the others end by themselves."""
+        for number in self.processes("server"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
 
     def child(self) -> int | None:
         """Return the process of the listener, whose parent is the container's first one."""

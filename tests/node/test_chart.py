@@ -76,8 +76,7 @@ def test_a_server_that_is_killed_leaves_what_it_answered(install: Install) -> No
     chat = install("server-killed", replicaCount=1)
     with Requests(chat.url) as sent:
         sent.wait_for(200)
-        for number in chat.processes("server"):
-            os.kill(number, signal.SIGKILL)
+        chat.kill_server()
         watch(partial(chat.has_restarted, 1), "the server's next start")
         sent.wait_for(200)
     chat.is_on_record(sent)
@@ -94,8 +93,7 @@ def test_a_server_that_is_killed_twice_while_its_listener_hangs_serves(install: 
         with Requests(chat.url) as sent:
             sent.wait_for(50)
         before.append(sent)
-        for number in chat.processes("server"):
-            os.kill(number, signal.SIGKILL)
+        chat.kill_server()
         watch(partial(chat.has_restarted, times), "the server's next start")
     with Requests(chat.url) as after:
         after.wait_for(50)

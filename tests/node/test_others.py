@@ -14,6 +14,7 @@ import httpx
 import pytest
 import yaml
 
+from tests.chart.library import render_user
 from tests.cluster.control_plane import Object
 from tests.cluster.release import CHART, documents, namespace
 from tests.node.node import Node
@@ -22,6 +23,7 @@ from tests.support import wait_until
 
 pytestmark = [pytest.mark.node, pytest.mark.kills]
 
+LISTENER = "registry.example.com/inferlog-listener"
 SERVER = {
     "name": "server",
     "image": "registry.example.com/chat:1.0",
@@ -80,8 +82,47 @@ def test_a_pod_that_asks_for_it_is_served_by_the_listener_of_its_node(
     assert not sent.failed
 
 
-def test_a_deployment_with_the_component_of_kustomize_has_a_listener(node: Node, place: str, tmp_path: Path) -> None:
-    node.apply(*_kustomized(node, place, tmp_path))
+def kustomized(node: Node, place: str, directory: Path) -> list[Object]:
+    """Build a Deployment that asks for it with the component, as the chart's README shows."""
+    labels = {"app": "others"}
+    deployment: dict[str, Any] = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "others", "namespace": place, "labels": {"inference-logging.io/sidecar": "true"}},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": copy.deepcopy(POD)},
+        },
+    }
+    component = directory / "component"
+    component.mkdir()
+    for path in (CHART / "kustomize").iterdir():
+        (component / path.name).write_bytes(path.read_bytes())
+    (directory / "deployment.yaml").write_text(yaml.safe_dump(deployment), encoding="utf-8")
+    named = {"name": "inferlog-listener", "newName": LISTENER}
+    kustomization = {"resources": ["deployment.yaml"], "components": ["component"], "images": [named]}
+    (directory / "kustomization.yaml").write_text(json.dumps(kustomization), encoding="utf-8")
+    return documents(node.kubectl("kustomize", directory))
+
+
+def charted(_node: Node, place: str, directory: Path) -> list[Object]:
+    """Render a Deployment of a chart that uses the library chart, as that one's README shows."""
+    rendered = render_user(directory / "chat", image={"repository": LISTENER})
+    assert rendered.returncode == 0, rendered.stderr
+    (made,) = documents(rendered.stdout)
+    made["metadata"] = {"name": "others", "namespace": place}
+    spec = made["spec"]["template"]["spec"]
+    server = next(one for one in spec["containers"] if one["name"] == "server")
+    spec["containers"] = [server | SERVER]
+    spec["automountServiceAccountToken"] = False
+    return [made]
+
+
+@pytest.mark.parametrize("added", [kustomized, charted])
+def test_a_deployment_of_others_with_a_listener_is_on_record(
+    node: Node, place: str, tmp_path: Path, added: Callable[[Node, str, Path], list[Object]]
+) -> None:
+    node.apply(*added(node, place, tmp_path))
     pod = _ready(node, place)
     with Requests(f"http://{pod['status']['podIP']}:8000") as sent:
         sent.wait_for(500)
@@ -100,26 +141,3 @@ def _ready(node: Node, place: str) -> Object:
     node.kubectl("wait", "--for=condition=Ready", "pod", "--all", f"--namespace={place}", "--timeout=90s")
     (pod,) = node.objects("pods", place)
     return pod
-
-
-def _kustomized(node: Node, place: str, directory: Path) -> list[Object]:
-    """Build what the chart's README shows, of a Deployment that asks for it."""
-    labels = {"app": "others"}
-    deployment: dict[str, Any] = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "others", "namespace": place, "labels": {"inference-logging.io/sidecar": "true"}},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": copy.deepcopy(POD)},
-        },
-    }
-    component = directory / "component"
-    component.mkdir()
-    for path in (CHART / "kustomize").iterdir():
-        (component / path.name).write_bytes(path.read_bytes())
-    (directory / "deployment.yaml").write_text(yaml.safe_dump(deployment), encoding="utf-8")
-    named = {"name": "inferlog-listener", "newName": "registry.example.com/inferlog-listener"}
-    kustomization = {"resources": ["deployment.yaml"], "components": ["component"], "images": [named]}
-    (directory / "kustomization.yaml").write_text(json.dumps(kustomization), encoding="utf-8")
-    return documents(node.kubectl("kustomize", directory))
