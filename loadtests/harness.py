@@ -107,6 +107,17 @@ def process(command: list[Any], variables: dict[str, str], console: IO[bytes]) -
         server.wait()
 
 
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far, all threads."""
+    return time.clock_gettime((~pid << 3) | 2)  # the clock of clock_getcpuclockid(3)
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for found in lists for child in found.read_text().split()]
+
+
 def get(url: str, body: object = None, timeout_s: float = 10.0) -> bytes:
     """Return an answer's body; ``body`` is posted as JSON."""
     data = None if body is None else json.dumps(body).encode()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.compare import arrivals, demo_turns, load, measure, summary
+from loadtests.compare import arrivals, demo_turns, load, measure, report
 from loadtests.compare.arrivals import Arrival
 from loadtests.turns.bench_turns_report import Case
 from loadtests.turns.bench_turns_slices import Block
@@ -103,7 +103,7 @@ def test_without_a_shared_trace_one_is_generated(tmp_path: Path, monkeypatch: py
 def test_ratios_are_taken_within_a_round() -> None:
     modes = {"none": [a_load(1000), a_load(100)], "ours": [a_load(900), a_load(99)]}
     books = {("trivial", mode): measure.Books(1100, None) for mode in modes}
-    row = summary.rows({"trivial": modes}, books)[1]
+    row = report.rows({"trivial": modes}, books)[1]
     assert (row.rps_ratio.value, row.rps_ratio.low, row.rps_ratio.high) == pytest.approx((0.9439, 0.9, 0.99), rel=1e-3)
     assert row.cpu_ratio.value == pytest.approx(1 / 0.9439, rel=1e-3)
 

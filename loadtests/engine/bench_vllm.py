@@ -120,11 +120,11 @@ class Server:
 
     def cpu_s(self) -> float:
         """Return the CPU time of the API server's process so far."""
-        return _cpu_s(self.process.pid)
+        return harness.cpu_s(self.process.pid)
 
     def family_cpu_s(self) -> float:
         """Return the CPU time of the API server and of the engine so far."""
-        return sum(map(_cpu_s, (self.process.pid, *_children(self.process.pid))))
+        return sum(map(harness.cpu_s, (self.process.pid, *harness.children(self.process.pid))))
 
     def own_s(self) -> tuple[float, float]:
         """Return what our part says of itself: seconds on the request path, and of the listener; 0 where we are not."""
@@ -139,7 +139,10 @@ class Server:
 
     def pin(self, place: Place) -> None:
         """Give API server and engine their cores; threads that they start later stay there."""
-        for pid, core in [(self.process.pid, place.api), *((pid, place.engine) for pid in _children(self.process.pid))]:
+        for pid, core in [
+            (self.process.pid, place.api),
+            *((pid, place.engine) for pid in harness.children(self.process.pid)),
+        ]:
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 with suppress(ProcessLookupError):  # a thread that has ended meanwhile
                     os.sched_setaffinity(int(thread.name), {core})
@@ -163,15 +166,6 @@ class Server:
             if lines != self.recorded:
                 raise RuntimeError(f"{self.mode}: {self.recorded} requests were answered, {lines} lines are there")
         return 0
-
-
-def _cpu_s(pid: int) -> float:
-    return time.clock_gettime((~pid << 3) | 2)  # the clock of clock_getcpuclockid(3)
-
-
-def _children(pid: int) -> list[int]:
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for children in lists for child in children.read_text().split()]
 
 
 @contextmanager
