@@ -64,8 +64,8 @@ def _row(scenario: str, mode: str, loads: Sequence[Load], base: Sequence[Load], 
         scenario, mode, tuple(loads),
         bootstrap(rps), ratio(rps, [load.rps for load in base]),
         bootstrap(cpu_us), ratio(cpu_us, [load.cpu_us for load in base]),
-        *(median(getattr(load, name) for load in loads) for name in ("p50_ms", "p99_ms", "busy")),
-        sum(load.failures for load in loads), books,
+        median(load.p50_ms for load in loads), median(load.p99_ms for load in loads),
+        median(load.busy for load in loads), sum(load.failures for load in loads), books,
     )  # fmt: skip
 
 
