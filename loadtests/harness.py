@@ -169,6 +169,11 @@ def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[s
     print(how + "; QUICK: the figures mean nothing" * options.quick, flush=True)
     found = {"machine": seen_on, "quick": options.quick, **measure()}
     print(f"\nload average now {machine()['load average']}")
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write(options.json, found)
     return found
+
+
+def write(path: Path | None, found: object) -> None:
+    """Write what was found for ``--json``, if it was given."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

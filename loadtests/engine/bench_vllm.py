@@ -36,7 +36,6 @@ from loadtests.engine.vllm_client import CONNECTIONS, SHAPES, Shape, load
 from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
 BASES: Final = ("none", "control")
-IDLE_S: Final = 5.0
 START_S: Final = 300.0
 STOP_S: Final = 30.0
 SETTLE_S: Final = 0.7
@@ -122,10 +121,6 @@ class Server:
         """Return the CPU time of the API server's process so far."""
         return harness.cpu_s(self.process.pid)
 
-    def family_cpu_s(self) -> float:
-        """Return the CPU time of the API server and of the engine so far."""
-        return sum(map(harness.cpu_s, (self.process.pid, *harness.children(self.process.pid))))
-
     def own_s(self) -> tuple[float, float]:
         """Return what our part says of itself: seconds on the request path, and of the listener; 0 where we are not."""
         if self.mode != "ours":
@@ -205,7 +200,6 @@ def modes(place: Place, chosen: Iterable[str], quick: bool) -> list[Report]:
 def _block(loads: Loads, place: Place, names: list[str], quick: bool) -> str:
     with scratch_directory() as directory, ExitStack() as stack:
         servers = [stack.enter_context(running(mode, place, directory / mode)) for mode in names]
-        idle = "" if quick else f"{_idle_share(servers):.2%} of a core used by each idle server; "
         cores, turned = os.sched_getaffinity(0), deque(servers)
         os.sched_setaffinity(0, {place.client})
         for number in range(1 if quick else 6):
@@ -219,13 +213,7 @@ def _block(loads: Loads, place: Place, names: list[str], quick: bool) -> str:
         for server in servers:
             server.stop()
         records = sum(server.check() for server in servers)
-        return f"{idle}{records:,} requests to servers with ours, as many records; verify: the books balance"
-
-
-def _idle_share(servers: list[Server]) -> float:
-    before = sum(server.family_cpu_s() for server in servers)
-    time.sleep(IDLE_S)
-    return (sum(server.family_cpu_s() for server in servers) - before) / IDLE_S / len(servers)
+        return f"{records:,} requests to servers with ours, as many records; verify: the books balance"
 
 
 Read = Callable[[Load], float]

@@ -169,9 +169,7 @@ def main() -> None:
     if options.keep:
         for name, rows in found.items():
             print(f"kept in {keep(name, {**about, 'rows': rows})}")
-    if options.json:
-        written = {**about, "rows": [row for rows in found.values() for row in rows]}
-        options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    harness.write(options.json, {**about, "rows": [row for rows in found.values() for row in rows]})
 
 
 def _served(options: argparse.Namespace, limit_s: float, processes: int) -> list[dict[str, Any]]:
@@ -189,12 +187,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ["inside", "uvicorn"]
     parser.add_argument("parts", nargs="*", choices=[*parts, "all"], default="all", metavar="PART")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=LIMIT_S,
-        help=f"of a row or kind of request; {LIMIT_S} unless given",
-    )
+    words = f"of a row or kind of request; {LIMIT_S} unless given"
+    parser.add_argument("--seconds", type=float, default=LIMIT_S, help=words)
     parser.add_argument(
         "--processes", type=int, default=PROCESSES, help=f"one after the other; {PROCESSES} unless given"
     )

@@ -182,7 +182,7 @@ def _shares(found: Mapping[str, Loss], names: Sequence[str]) -> dict[str, Any]:
 
 
 def by_threads(
-    cells: Cells, name: str, title: str, figure: str, where: tuple[str, int], unit: str, text: Text, least: float
+    cells: Cells, name: str, title: str, where: tuple[str, int], figure: str, unit: str, text: Text, least: float
 ) -> Plot | None:
     """Return one figure of every peer, a mark for each number of threads, on a logarithmic axis from ``least``."""
     lines = {peer: _points(cells, peer, *where, figure) for peer in cells.peers}
@@ -200,18 +200,6 @@ def by_threads(
     counts = ", ".join(map(str, cells.threads))
     words = f"{title}, with {counts} threads, {LOOP_NAMES[where[0]]}. {'; '.join(listed)}."
     return Plot(name, title, words, "bars", {**_dots(cells, list(lines), unit), "series": series})
-
-
-def memory(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
-    """Return how much memory each peer took at most."""
-    title, where = "Peak memory above the start", (loop, record_bytes)
-    return by_threads(cells, "memory", title, "peak_bytes", where, "B", bytes_text, _LEAST_BYTES)
-
-
-def interpreter_cpu(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
-    """Return what a record takes of the interpreter's CPU time."""
-    title, where = "Interpreter CPU per record", (loop, record_bytes)
-    return by_threads(cells, "cpu", title, "interpreter_cpu_ns", where, "ns", time_text, 1.0)
 
 
 def single_calls(cells: Cells, enabled: Sequence[CallTime], filtered: Sequence[CallTime]) -> Plot | None:
@@ -258,8 +246,10 @@ def all_plots(result: Result) -> Iterator[Plot]:
         size = cells.sizes[0]
         first = cells.loops[0]
         drawn = [latency(cells, loop, size) for loop in reversed(cells.loops)]
-        drawn += [throughput(cells, first, size), loss(cells), memory(cells, first, size)]
-        drawn += [interpreter_cpu(cells, first, size)]
+        drawn += [throughput(cells, first, size), loss(cells)]
+        where, memory, cpu = (first, size), ("peak_bytes", "B", bytes_text), ("interpreter_cpu_ns", "ns", time_text)
+        drawn.append(by_threads(cells, "memory", "Peak memory above the start", where, *memory, _LEAST_BYTES))
+        drawn.append(by_threads(cells, "cpu", "Interpreter CPU per record", where, *cpu, 1.0))
         yield from filter(None, drawn)
     if (calls := single_calls(cells, result["enabled"], result["filtered"])) is not None:
         yield calls
