@@ -205,6 +205,7 @@ FOLDERS = (
     "loadtests",
     "release",
     "tests",
+    "tools",
     "native/*/src",
     "native/*/include",
     "native/*/tests",

@@ -62,11 +62,7 @@ def write(part: Part) -> None:
 
 def updated(page: str, part: Part) -> str:
     """Return the page with the figures of ``part``; raises ``ValueError`` without its marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the marks are missing: {BEGIN} … {END}")
-    return f"{before}{begin}\n\n{block(part)}\n\n{end}{after}"
+    return results.between(page, [(BEGIN, END, lambda: block(part))])
 
 
 def block(part: Part) -> str:
