@@ -75,11 +75,15 @@ def _in_words(part: Part) -> Iterator[str]:
         yield ""
 
 
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> Iterator[str]:
     """Iterate over the lines of a table."""
-    yield f"| {' | '.join(heads)} |".replace("|  |", "| |", 1)
-    yield "|---" * len(heads) + "|"
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield from map(_line, (heads, ["---", *[align] * (len(heads) - 1)], *rows))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return (
+        f"|{'|'.join(cells)}|" if cells[0] == "---" else "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
+    )
 
 
 def _load(part: Part) -> float:
@@ -92,7 +96,7 @@ def _arms(part: Part, write: Callable[[Mapping[str, Any]], str]) -> Iterator[str
     rows = part.result["rows"]
     workloads = dict.fromkeys(row["workload"].removeprefix("uvicorn, ") for row in rows)
     arms = dict.fromkeys(row["arm"] for row in rows)
-    yield from _markdown(["", *workloads], ([arm, *(write(row) for row in rows if row["arm"] == arm)] for arm in arms))
+    yield from markdown(["", *workloads], ([arm, *(write(row) for row in rows if row["arm"] == arm)] for arm in arms))
 
 
 def _times(row: Mapping[str, Any]) -> str:
@@ -138,7 +142,7 @@ def _rows(parts: Mapping[str, Part]) -> Iterator[str]:
     rows = [row for given in ROWS if (row := _filled(given, parts)) is not None]
     rows += [Row(**row) for part in parts.values() for row in part.result.get("rows", ()) if _is_row(row)]
     if rows:
-        yield from _markdown(("what", "ours", "beside it"), rows)
+        yield from markdown(("what", "ours", "beside it"), rows)
 
 
 def _is_row(row: Any) -> bool:
@@ -219,7 +223,7 @@ def _table(table: Table, part: Part) -> Iterator[str]:
             rows.append([what, *(_of_section(name, sections, section, name) for section, name in found)])
     yield f"{table.about}:"
     yield ""
-    yield from _markdown(["", *(head for _, _, head in table.columns)], rows)
+    yield from markdown(["", *(head for _, _, head in table.columns)], rows)
 
 
 _PEER_COLUMNS: Final = (
@@ -251,7 +255,7 @@ def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
     yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{page}`):"
     yield ""
     rows = (list(_peer_row(peer, cells, (few, many), result["cells"])) for peer in result["peers"])
-    yield from _markdown(["way of logging", *heads, *(head for _, _, head in _SHARES)], rows)
+    yield from markdown(["way of logging", *heads, *(head for _, _, head in _SHARES)], rows)
     yield ""
     yield "The shares are those of the worst cell. Records that are not accepted are refused by the call, or dropped"
     yield "and counted. The closed loop calls without a pause, 64 threads with 4 KiB among its cells: no file takes"

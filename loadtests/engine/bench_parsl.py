@@ -2,12 +2,9 @@
 
     python -m loadtests.engine.bench_parsl [--quick] [--json PATH]
 
-Each round starts four programs with one worker each: Parsl without logging, once more without (the control), with its
-own files (its default), and with ours, which takes the same lines: DEBUG in the submit process, INFO in interchange,
-manager and worker. They take turns, in an order that rotates: ``parsl-perf`` runs a batch of empty tasks in one of
-them, while the others wait. A ratio is taken within its turn; the interval is that of 95 % over all turns.
-
-That each message of each process is a record, also of a worker that is killed, tests/integrations/test_parsl.py proves.
+Programs without logging, the same once more (the control), with Parsl's own files and with ours take turns in an order
+that rotates. A ratio is taken within its turn. That each message of each process is a record, also of a worker that is
+killed, tests/integrations/test_parsl.py proves. loadtests/README.md says more.
 """
 
 from __future__ import annotations

@@ -2,15 +2,9 @@
 
     python -m loadtests.engine.bench_vllm [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
 
-Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round;
-blocks of rounds start new servers, since two processes of one program can differ by some percent for their whole life.
-``none`` is the mean of two servers without logging, and their ratio, ``control``, shows what noise looks like.
-
-Every server is a real ``vllm serve`` of the tiny model on the CPU. The engine computes with one thread on a core of its
-own, as it would on an accelerator; the API server, our listener with it, has another one. Where there is no third core,
-the client shares the API server's. CPU time is that of the API server's process, all threads, from the kernel's process
-clock. At the end our records are counted: as many as requests that were answered; and ``inference-logging verify``
-agrees.
+Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round; blocks of
+rounds start new ones. ``none`` is the mean of two servers without logging, and their ratio, ``control``, is noise.
+loadtests/README.md says more.
 """
 
 from __future__ import annotations
