@@ -195,13 +195,6 @@ def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> 
     assert page.count("CPU time, ") == 2
 
 
-def test_what_the_demo_remarks_is_plain_text() -> None:
-    done = demo("from loadtests.compare import demo; print(*demo.HOW_TO_READ)")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "make bench-turns" in done.stdout
-    assert "`" not in done.stdout
-
-
 def test_the_demo_does_without_wrk_and_says_so(tmp_path: Path) -> None:
     code = f"{DEMO}demo_turns.find_wrk = lambda: None; demo.main()"
     done = demo(code, "--seconds", "2", "--rate", "5", "--out", str(tmp_path))
