@@ -25,7 +25,7 @@ from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, Pla
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # Locust puts only this folder there
 
-from loadtests.compare import shapes, users
+from loadtests.compare import users
 
 
 class ReplayUser(users.StreamingUser):
@@ -98,7 +98,7 @@ def prepare(environment: Environment, **_: Any) -> None:
     ReplayUser.schedule = Schedule(options.export, options.export_format, changes)
     ReplayUser.speed = options.speed
     # As a module's name, since Locust makes shapes of the classes that it finds here.
-    shape = shapes.OpenLoop([], ReplayUser)
+    shape = users.OpenLoop([], ReplayUser)
     shape.runner = environment.runner
     environment.shape_class = shape
     environment.user_classes = [ReplayUser]

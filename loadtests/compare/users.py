@@ -12,17 +12,37 @@ from typing import Any
 
 import gevent
 import gevent.pool
-from locust import FastHttpUser, task
+from locust import FastHttpUser, LoadTestShape, User, task
 from locust.contrib.fasthttp import FAILURE_EXCEPTIONS
 
 from loadtests.compare.arrivals import Arrival
-from loadtests.compare.shapes import OpenLoop
 
 MAX_PROMPT_WORDS = 2000
 """Longer prompts are cut: the server makes nothing of the words, and the load tool would pay for them."""
 
 STREAM_CHUNKS = 64
 END_OF_STREAM = b"[DONE]\n\n"
+
+
+class OpenLoop(LoadTestShape):
+    """Keep one player alive until it has played the whole trace.
+
+    The player starts a request per arrival, whether or not earlier ones have been answered. Locust's own way (a user
+    per arrival) would round arrivals to the second, which is the pace of ``tick``.
+    """
+
+    abstract = False
+
+    def __init__(self, arrivals: list[Arrival], player: type[User]) -> None:
+        """Take the `arrivals` to play and the user class that plays them."""
+        super().__init__()
+        self.arrivals = arrivals
+        self.player = player
+        self.finished = False
+
+    def tick(self) -> tuple[int, float, list[type[User]] | None] | None:
+        """Return one player, or None (which ends the run) once the player has set `finished`."""
+        return None if self.finished else (1, 1.0, [self.player])
 
 
 class TrivialUser(FastHttpUser):
