@@ -27,7 +27,7 @@ _MOST_ERRORS: Final = 5
 _LEAST_S: Final = 1e-9  # a logarithmic scale has no 0
 _NARROW: Final = 1e-4
 _MOST_POINTS: Final = 300
-"""Of a line; more make a page larger, and look the same."""
+"""The points of a line; more make a page larger, and look the same."""
 
 
 class Replayed:
