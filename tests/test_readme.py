@@ -199,6 +199,7 @@ FOLDERS = (
     "loadtests",
     "release",
     "tests",
+    "tools",
     "native/*/src",
     "native/*/include",
     "native/*/tests",

@@ -31,6 +31,7 @@ from inference_logging.prove.bench.child import child, places
 from inference_logging.prove.bench.goals import exactly, judged
 from inference_logging.prove.bench.result import Estimate, Goal
 from inference_logging.read.stats.interval import ratio
+from loadtests import harness
 
 MODULE: Final = "loadtests.cost.bench_fapilog"
 ROUNDS: Final = 3
@@ -231,9 +232,7 @@ def read_slowly(path: str, output: str) -> None:
 
 def main() -> None:
     """Measure, and print ratios and goals."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs, measures nothing")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
+    parser = harness.parser(__doc__)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--read", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -247,9 +246,8 @@ def main() -> None:
     verdicts = goals(found)
     for goal in verdicts:
         print(f"{goal['name']}, goal {goal['goal']}: {goal['value']:.4g}: {goal['verdict']}")
-    if options.json:
-        content = {"command": "make bench-peers", "quick": options.quick, "found": found, "goals": verdicts}
-        options.json.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    about = {"command": "make bench-peers", "quick": options.quick}
+    harness.write(options.json, {**about, "found": found, "goals": verdicts})
 
 
 if __name__ == "__main__":

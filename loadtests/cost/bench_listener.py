@@ -26,7 +26,6 @@ from loadtests.cost.bench_loggers import (
     emit_many,
     fitting_queue_bytes,
     ours,
-    pin,
 )
 from loadtests.cost.bench_report import Report, at_least
 from loadtests.harness import memory_directory, scratch_directory
@@ -74,17 +73,17 @@ def _drain_full_queue(queue_bytes: int, **redaction: tuple[str, ...]) -> tuple[i
         count = _fill(filler)
         cores = os.sched_getaffinity(0)
         first_bytes = _size(directory)
-        pin({max(cores)})
+        os.sched_setaffinity(0, {max(cores)})
         try:
             start = time.perf_counter()
             drainer = Logger(filler.logger.config.model_copy(update={"listener": "thread"}))
         finally:
-            pin(cores - {max(cores)} or cores)
+            os.sched_setaffinity(0, cores - {max(cores)} or cores)
         with drainer:
             _wait_until_empty(filler)
             taken_s = time.perf_counter() - start
             published = drainer.stats()["listener"]
-        pin(cores)
+        os.sched_setaffinity(0, cores)
         _check(filler, count)
     return published["bytes_written"] - first_bytes, count, taken_s, published["listener_cpu_s"]
 

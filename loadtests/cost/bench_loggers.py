@@ -5,7 +5,6 @@ It runs with its defaults (queue of 16 MiB, listener woken every 100 records) un
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -72,31 +71,17 @@ def emit_many(emit: Emit, count: int) -> None:
 
 def emit_until_accepted(emit: Emit, count: int, wait_s: float = 50e-6) -> int:
     """Emit ``count`` records, each again after ``wait_s`` while it is refused; return the number of refusals."""
-    method, path, status, duration_s, model, stream, error, tokens, user, cost = VALUES
     refused = 0
     for _ in range(count):
-        while not emit(method, path, status, duration_s, model, stream, error, tokens, user, cost):
+        while not emit(*VALUES):
             refused += 1
             time.sleep(wait_s)
     return refused
 
 
 def empty_call(
-    _method: object,
-    _path: object,
-    _status: object,
-    _duration_s: object,
-    _model: object,
-    _stream: object,
-    _error: object,
-    _tokens: object,
-    _user: object,
-    _cost: object,
-) -> bool:
+    _method: object, _path: object, _status: object, _duration_s: object, _model: object, _stream: object,
+    _error: object, _tokens: object, _user: object, _cost: object,
+) -> bool:  # fmt: skip
     """Do nothing: what a Python call with the record's values costs by itself."""
     return True
-
-
-def pin(cores: set[int]) -> None:
-    """Bind the calling thread, and the threads it starts from now on, to ``cores``."""
-    os.sched_setaffinity(0, cores)

@@ -12,11 +12,8 @@ The listener writes what waits between slices, so no record is refused: it is ch
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -24,6 +21,7 @@ from inference_logging.prove.bench.child import places
 from inference_logging.prove.bench.figures import bytes_text, time_text
 from inference_logging.prove.bench.machine import file_system, load, machine
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
+from loadtests import harness
 from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS
 from loadtests.cost.growth_quantity import Place, Quantity, Sample
 from loadtests.cost.growth_streams import STREAMS
@@ -127,20 +125,14 @@ def _times(factor: float) -> str:
 
 def main() -> None:
     """Measure all quantities; each sentence is printed as soon as it is known."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two short rounds at few places: shows that it works")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
-    options = parser.parse_args()
+    options = harness.parser(__doc__).parse_args()
     load_before = load()
     series = growth(options.quick, lambda one: print(f"{one['title']}: {one['sentence']}", flush=True))
     with scratch_directory() as scratch:
         seen_on = machine(load_before, file_system(scratch))
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     about = {"made": made, "command": "make bench-growth", "quick": options.quick, "machine": seen_on}
-    if options.json:
-        options.json.write_text(
-            json.dumps({**about, "growth": series}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+    harness.write(options.json, {**about, "growth": series})
 
 
 if __name__ == "__main__":

@@ -2,13 +2,9 @@
 
     python -m loadtests.engine.bench_parsl [--quick] [--json PATH]
 
-Each round starts four programs with one worker each: Parsl without logging, once more without (the control), with its
-own files (its default), and with ours, which takes the same lines: DEBUG in the submit process, INFO in interchange,
-manager and worker. They take turns, in an order that rotates: ``parsl-perf`` runs a batch of empty tasks in one of
-them, while the others wait. A ratio is taken within its turn; the interval is that of 95 % over all turns.
-
-Then one program logs both ways at once, and a worker of it is killed: each process must have left as many records as
-messages in its file. One message can have several lines; so can one record.
+Programs without logging, the same once more (the control), with Parsl's own files and with ours take turns in an order
+that rotates. A ratio is taken within its turn. That each message of each process is a record, also of a worker that is
+killed, tests/integrations/test_parsl.py proves. loadtests/README.md says more.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -28,7 +23,6 @@ from typing import Any, Final
 
 from inference_logging._native import queues_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
-from inference_logging.segments import read_records
 from loadtests import harness
 from loadtests.harness import ROOT, memory_directory, scratch_directory
 
@@ -150,35 +144,6 @@ def turns(rounds: int, turns_of_round: int, tasks: int) -> dict[str, list[float]
     return taken
 
 
-def counts(tasks: int) -> dict[str, dict[str, int]]:
-    """Run tasks with both ways of logging, kill a worker between, and count messages and records by process.
-
-    Raises ``RuntimeError`` if a process has left fewer records than messages.
-    """
-    with running("counted") as program:
-        program.ms_per_task(tasks)
-        program.kill_a_worker()
-        program.ms_per_task(tasks)
-        program.end()
-        program.write_the_rest()
-        found = by_process(program.directory)
-    wrong = {name: count for name, count in found.items() if count["records"] < count["messages"]}
-    if wrong or sum("worker" in name for name in found) < 2:
-        raise RuntimeError(f"not every message is a record: {found}")
-    return found
-
-
-def by_process(directory: Path) -> dict[str, dict[str, int]]:
-    """Return how many messages and how many records each process of a ``counted`` program has left."""
-    messages: Counter[tuple[str, int]] = Counter()
-    for file in directory.glob("runinfo/**/*.log"):
-        messages.update((file.stem, int(pid)) for pid in MESSAGE.findall(file.read_text(encoding="utf-8")))
-    records = Counter(record["pid"] for record in read_records(directory / "logs") if record["event_name"] == "log")
-    return {
-        f"{name} {pid}": {"messages": count, "records": records[pid]} for (name, pid), count in sorted(messages.items())
-    }
-
-
 def summary(taken: dict[str, list[float]]) -> dict[str, Interval]:
     """Return the median time per task of each mode, and the ratios."""
     found = {f"{mode}, ms per task": bootstrap(values, median) for mode, values in taken.items()}
@@ -214,17 +179,13 @@ def main() -> None:
 
     def measure() -> dict[str, Any]:
         taken = turns(rounds, turns_of_round, tasks)
-        found, counted = summary(taken), counts(tasks)
+        found = summary(taken)
         for name, interval in found.items():
             print(f"  {name:<24} {interval}")
         for goal in goals(found):
             print(f"  {'reached' if goal['reached'] else 'NOT REACHED'}: {goal['goal']} ({goal['because']})")
-        print("\nmessages in Parsl's files, and records, of the same processes")
-        for name, count in counted.items():
-            print(f"  {name:<24} {count['messages']:>9,} {count['records']:>9,}")
         figures = {name: interval.as_json() for name, interval in found.items()}
-        of_command = {"command": "make bench-parsl", "figures": figures, "goals": goals(found)}
-        return {**of_command, "ms_per_task": taken, "counts": counted}
+        return {"command": "make bench-parsl", "figures": figures, "goals": goals(found), "ms_per_task": taken}
 
     how = f"HighThroughputExecutor, one worker, batches of {tasks} tasks, {rounds} x {turns_of_round} turns"
     harness.measured(options, f"{how}; median or mean ratio (interval of 95 %)", measure)

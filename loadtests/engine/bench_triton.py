@@ -2,13 +2,9 @@
 
     python -m loadtests.engine.bench_triton [--quick] [--json PATH]
 
-One server has a model for each way of logging, all of which give back what they got, with two instances each: one is
-loaded at a time by ``wrk`` over HTTP with 16 connections, right before or right after the model without logging, by
-turns, to which it is compared. ``control`` is that model against itself: its ratio shows what noise looks like. Our
-listener is a process of its own, as a sidecar is. Client, server, stubs and listener share the cores.
-
-``cost`` is a model that measures inside of ``execute`` what one call of each takes. At the end our records are counted:
-as many as requests that were answered; and ``inference-logging verify`` agrees.
+One server has a model for each way of logging. One is loaded at a time, right before or right after the model without
+logging, to which it is compared; ``control`` is that model against itself. ``cost`` is a model that measures inside of
+``execute`` what one call of each takes. loadtests/README.md says more.
 """
 
 from __future__ import annotations

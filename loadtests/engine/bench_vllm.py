@@ -2,15 +2,9 @@
 
     python -m loadtests.engine.bench_vllm [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
 
-Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round;
-blocks of rounds start new servers, since two processes of one program can differ by some percent for their whole life.
-``none`` is the mean of two servers without logging, and their ratio, ``control``, shows what noise looks like.
-
-Every server is a real ``vllm serve`` of the tiny model on the CPU. The engine computes with one thread on a core of its
-own, as it would on an accelerator; the API server, our listener with it, has another one. Where there is no third core,
-the client shares the API server's. CPU time is that of the API server's process, all threads, from the kernel's process
-clock. At the end our records are counted: as many as requests that were answered; and ``inference-logging verify``
-agrees.
+Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round; blocks of
+rounds start new ones. ``none`` is the mean of two servers without logging, and their ratio, ``control``, is noise.
+loadtests/README.md says more.
 """
 
 from __future__ import annotations
@@ -36,7 +30,6 @@ from loadtests.engine.vllm_client import CONNECTIONS, SHAPES, Shape, load
 from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
 BASES: Final = ("none", "control")
-IDLE_S: Final = 5.0
 START_S: Final = 300.0
 STOP_S: Final = 30.0
 SETTLE_S: Final = 0.7
@@ -120,11 +113,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """Return the CPU time of the API server's process so far."""
-        return _cpu_s(self.process.pid)
-
-    def family_cpu_s(self) -> float:
-        """Return the CPU time of the API server and of the engine so far."""
-        return sum(map(_cpu_s, (self.process.pid, *_children(self.process.pid))))
+        return harness.cpu_s(self.process.pid)
 
     def own_s(self) -> tuple[float, float]:
         """Return what our part says of itself: seconds on the request path, and of the listener; 0 where we are not."""
@@ -139,7 +128,10 @@ class Server:
 
     def pin(self, place: Place) -> None:
         """Give API server and engine their cores; threads that they start later stay there."""
-        for pid, core in [(self.process.pid, place.api), *((pid, place.engine) for pid in _children(self.process.pid))]:
+        for pid, core in [
+            (self.process.pid, place.api),
+            *((pid, place.engine) for pid in harness.children(self.process.pid)),
+        ]:
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 with suppress(ProcessLookupError):  # a thread that has ended meanwhile
                     os.sched_setaffinity(int(thread.name), {core})
@@ -163,15 +155,6 @@ class Server:
             if lines != self.recorded:
                 raise RuntimeError(f"{self.mode}: {self.recorded} requests were answered, {lines} lines are there")
         return 0
-
-
-def _cpu_s(pid: int) -> float:
-    return time.clock_gettime((~pid << 3) | 2)  # the clock of clock_getcpuclockid(3)
-
-
-def _children(pid: int) -> list[int]:
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for children in lists for child in children.read_text().split()]
 
 
 @contextmanager
@@ -211,7 +194,6 @@ def modes(place: Place, chosen: Iterable[str], quick: bool) -> list[Report]:
 def _block(loads: Loads, place: Place, names: list[str], quick: bool) -> str:
     with scratch_directory() as directory, ExitStack() as stack:
         servers = [stack.enter_context(running(mode, place, directory / mode)) for mode in names]
-        idle = "" if quick else f"{_idle_share(servers):.2%} of a core used by each idle server; "
         cores, turned = os.sched_getaffinity(0), deque(servers)
         os.sched_setaffinity(0, {place.client})
         for number in range(1 if quick else 6):
@@ -225,13 +207,7 @@ def _block(loads: Loads, place: Place, names: list[str], quick: bool) -> str:
         for server in servers:
             server.stop()
         records = sum(server.check() for server in servers)
-        return f"{idle}{records:,} requests to servers with ours, as many records; verify: the books balance"
-
-
-def _idle_share(servers: list[Server]) -> float:
-    before = sum(server.family_cpu_s() for server in servers)
-    time.sleep(IDLE_S)
-    return (sum(server.family_cpu_s() for server in servers) - before) / IDLE_S / len(servers)
+        return f"{records:,} requests to servers with ours, as many records; verify: the books balance"
 
 
 Read = Callable[[Load], float]

@@ -127,16 +127,8 @@ def main() -> None:
             found, injected = judged(name, runs[cost], nothing)
             verdict = "within" if found.holds(injected) else "NOT within"
             print(f"{name}, {cost:.0%} injected: {injected:+.2%} is {verdict} {percent(found)}")
-    if options.json:
-        written = {
-            "command": "make bench-ab",
-            "machine": seen_on,
-            "burn_us": BURN_US,
-            "seconds": options.seconds,
-            "rows": rows(runs),
-            "runs": [{"extra_us": run.extra_us, "own_us": run.own_us, "found": run.found} for run in runs.values()],
-        }
-        options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    about = {"command": "make bench-ab", "machine": seen_on, "burn_us": BURN_US, "seconds": options.seconds}
+    harness.write(options.json, {**about, "rows": rows(runs), "runs": [run._asdict() for run in runs.values()]})
 
 
 def rows(runs: dict[float, Run]) -> list[dict[str, str]]:

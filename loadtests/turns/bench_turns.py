@@ -2,23 +2,10 @@
 
     python -m loadtests.turns.bench_turns [inside] [uvicorn] [--seconds S] [--processes N] [--quick | --keep]
 
-Two processes of one program can differ by some percent for their whole life, and a shared machine has moods; logging
-costs less than either. So one process serves the same application in arms that take turns. A slice is some
-consecutive requests for one arm; a block is one slice of each, in random order. The CPU clock of the thread that
-runs the event loop is read between slices.
-
-``uvicorn``: what each of several packages adds, and the thinnest wrapper that can note anything (`bench_turns_arms`),
-as multiples of what the latter adds (`bench_turns_peers`). The control is the thinnest wrapper once more: where its
-interval does not hold 1, something else was measured. A process on one core, which ``wrk`` loads from another one over
-one connection, so slices are exact.
-
-``inside``: applications are awaited with hand-made scopes, without a server (`bench_turns_inside`): by themselves, and
-with the middleware in its default configuration. *unlogged ÷ logged* is the ratio of CPU times within a batch, and
-*added* the difference per request. *control* is the ratio between two arms with logging. If its interval does not hold
-1, or is wider than the goal is away from 1, the row is *not measured*. Intervals are as above.
-
-Python's garbage collector runs, but what was there before the measurement is frozen. The listener is a thread on the
-same core: what it takes is not in the loop thread's clock, but it is in the caches of all arms.
+Two processes of one program can differ by some percent for their whole life; logging costs less. So one process serves
+the same application in arms that take turns: a slice is some consecutive requests for one arm, a block is one slice of
+each, in random order. The CPU clock of the thread that runs the event loop is read between slices. ``uvicorn``: each
+of several packages in a server that wrk loads; ``inside``: awaited without a server. loadtests/README.md says more.
 """
 
 from __future__ import annotations
@@ -169,9 +156,7 @@ def main() -> None:
     if options.keep:
         for name, rows in found.items():
             print(f"kept in {keep(name, {**about, 'rows': rows})}")
-    if options.json:
-        written = {**about, "rows": [row for rows in found.values() for row in rows]}
-        options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    harness.write(options.json, {**about, "rows": [row for rows in found.values() for row in rows]})
 
 
 def _served(options: argparse.Namespace, limit_s: float, processes: int) -> list[dict[str, Any]]:
@@ -189,12 +174,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ["inside", "uvicorn"]
     parser.add_argument("parts", nargs="*", choices=[*parts, "all"], default="all", metavar="PART")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=LIMIT_S,
-        help=f"of a row or kind of request; {LIMIT_S} unless given",
-    )
+    words = f"of a row or kind of request; {LIMIT_S} unless given"
+    parser.add_argument("--seconds", type=float, default=LIMIT_S, help=words)
     parser.add_argument(
         "--processes", type=int, default=PROCESSES, help=f"one after the other; {PROCESSES} unless given"
     )
