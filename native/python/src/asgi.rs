@@ -176,8 +176,10 @@ impl<'a, 'py> Message<'a, 'py> {
         let (mut position, mut key, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: live objects, the GIL is held, and the dictionary does not change; the values are borrowed from it.
         unsafe {
-            let yes = ffi::Py_True();
-            while ffi::PyDict_Next(message.as_ptr(), &raw mut position, &raw mut key, &raw mut value) != 0 {
+            let (yes, mut left) = (ffi::Py_True(), ffi::PyDict_Size(message.as_ptr()));
+            // The call that says that there is no other costs more than to count.
+            while left > 0 && ffi::PyDict_Next(message.as_ptr(), &raw mut position, &raw mut key, &raw mut value) != 0 {
+                left -= 1;
                 let member = Some(Borrowed::from_ptr(message.py(), value));
                 if key == keys.body.as_ptr() {
                     found.body = member;
