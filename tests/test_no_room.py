@@ -26,6 +26,8 @@ pytestmark = pytest.mark.servers
 
 Configure = Callable[..., Config]
 QUEUE_BYTES = 1 << 20
+LISTENERS_BYTES = 512 << 10
+"""What a smaller queue leaves."""
 
 
 @pytest.fixture
@@ -50,6 +52,12 @@ def fill(place: Path, logger: Logger | None = None) -> Path:
         while True:
             file.write(bytes(4096))
     return ballast
+
+
+def free(place: Path) -> int:
+    """Return how many bytes are free there."""
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize
 
 
 def log(text: str) -> bool:
@@ -145,17 +153,34 @@ def test_a_child_with_little_room_takes_a_smaller_queue_and_says_so(
     with Logger(config) as logger:
         assert log("parent")
         with fill(shared, logger).open("r+b") as ballast:
-            ballast.truncate(ballast.seek(0, os.SEEK_END) - QUEUE_BYTES // 2 - (160 << 10))
+            ballast.truncate(ballast.seek(0, os.SEEK_END) - QUEUE_BYTES // 2 - (160 << 10) - LISTENERS_BYTES)
 
         def child() -> None:
             assert log("child")
             (own,) = [queue for queue in logger.service.queues() if queue["pid"] == os.getpid()]
             assert own["capacity_bytes"] == QUEUE_BYTES // 2
+            assert free(shared) >= LISTENERS_BYTES
             logger.close()
 
         join(in_child(child))
     said = capfd.readouterr().err
     assert f"has {QUEUE_BYTES // 2} bytes instead of {QUEUE_BYTES}: No space left on device" in said
+    assert_books_balance(config)
+
+
+def test_a_queue_that_would_leave_no_room_for_a_listener_is_not_made(config: Config, shared: Path) -> None:
+    """A listener that starts needs a queue of its own; without it nobody drains what fills the directory."""
+    with Logger(config) as logger:
+        assert log("parent")
+        with fill(shared, logger).open("r+b") as ballast:
+            ballast.truncate(ballast.seek(0, os.SEEK_END) - QUEUE_BYTES // 2 - (160 << 10))
+
+        def child() -> None:
+            assert not log("child")
+            assert free(shared) >= LISTENERS_BYTES
+
+        join(in_child(child))
+        wait_until(lambda: refused(config) == 1, "the refusal to be reported")
     assert_books_balance(config)
 
 

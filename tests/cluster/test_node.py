@@ -179,6 +179,7 @@ QUEUE: Final = "inference-logging-queue"
 ADDED: Final = {
     "LOGGING_POD_NAME": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
     "INFERENCE_LOGGING_LISTENER": "external",
+    "INFERENCE_LOGGING_OPEN_FAILURE": "serve",
     "INFERENCE_LOGGING_QUEUE_DIRECTORY": "/run/inference-logging/queues",
     "INFERENCE_LOGGING_DIRECTORY": "/var/log/inference-logging/segments",
 }

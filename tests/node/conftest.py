@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,18 @@ from tests.images import ROOT, wheels
 from tests.node.images import archives
 from tests.node.node import ADDRESS, CGROUPS, NEEDED, PLUGINS, Node
 from tests.node.serving import Chat, Destination
+
+FAILED = pytest.StashKey[bool]()
+"""Whether a test failed before its fixtures are undone. pytest counts it afterwards where tests can be run again."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tell the fixtures of a test whether it failed."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +57,6 @@ def install(
 ) -> Iterator[Callable[..., Chat]]:
     """Install releases with these changes of their values; they go with the test."""
     made: list[Chat] = []
-    failed = request.session.testsfailed
 
     def start(name: str, *, installed: bool = True, **changes: Any) -> Chat:
         made.append(Chat(node, name, tmp_path, destination, changes))
@@ -55,6 +66,6 @@ def install(
 
     yield start
     for one in made:
-        if request.session.testsfailed > failed:
+        if request.node.stash.get(FAILED, False):
             print(one.said())  # noqa: T201
         one.remove()

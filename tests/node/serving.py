@@ -173,10 +173,11 @@ class Chat(Release):
         return next(iter(self.processes("listener", "/inference-logging-listener listen")), None)
 
     def counted(self, port: int, name: str) -> int:
-        """Return a counter that is served on that port of the only pod."""
+        """Return a counter that is served on that port of the only pod, with all its labels together."""
         text = httpx.get(f"http://{self.pod()['status']['podIP']}:{port}/metrics").text
-        (line,) = (line for line in text.splitlines() if re.match(f"inference_logging_{name}[ {{]", line))
-        return int(float(line.rpartition(" ")[2]))
+        lines = [line for line in text.splitlines() if re.match(f"inference_logging_{name}[ {{]", line)]
+        assert lines, f"no {name} in {text}"
+        return int(sum(float(line.rpartition(" ")[2]) for line in lines))
 
     def starts_again(self, port: int) -> int:
         """Return how often the parent that serves its metrics there has started its child again."""

@@ -332,9 +332,9 @@ pub fn say(text: &str) {
     }
 }
 
-/// The size of the file system that `path` is in.
+/// The size of the file system that `path` is in, and what of it is free.
 #[must_use]
-pub fn file_system_bytes(path: &Path) -> Option<u64> {
+pub fn file_system_bytes(path: &Path) -> Option<(u64, u64)> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut found = MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: a text that ends, and room for the answer, which is read only if the call has filled it.
@@ -345,5 +345,6 @@ pub fn file_system_bytes(path: &Path) -> Option<u64> {
         found.assume_init()
     };
     #[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "other systems have other integers")]
-    Some((found.f_blocks as u64).saturating_mul(found.f_frsize as u64))
+    let (all, free, each) = (found.f_blocks as u64, found.f_bavail as u64, found.f_frsize as u64);
+    Some((all.saturating_mul(each), free.saturating_mul(each)))
 }

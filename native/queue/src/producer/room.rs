@@ -16,6 +16,9 @@ const FIRST_PAUSE_NANO: u64 = 250_000_000;
 const LONGEST_PAUSE_NANO: u64 = 32_000_000_000;
 /// The file system whose size a container limits, to 64 MiB by default.
 const SHARED_MEMORY: &str = "/dev/shm";
+/// What a smaller queue leaves free. A listener that starts needs a queue of its own: without room for that nobody
+/// would write what is in the queues, and so make room.
+const LISTENERS_BYTES: u64 = 512 << 10;
 /// The fewest slots of a smaller queue.
 const FEWEST_SLOTS: u32 = 16;
 
@@ -125,8 +128,15 @@ pub(super) fn make_largest<T>(
     {
         sizes = next;
     }
+    let make_beside_a_listener = |sizes: QueueSizes| {
+        let free = file_system_bytes(directory).map_or(u64::MAX, |(_, free)| free);
+        if sizes != wanted && sizes.file_bytes().saturating_add(LISTENERS_BYTES) > free {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        make(sizes)
+    };
     let made = loop {
-        match (make(sizes), smaller(&sizes)) {
+        match (make_beside_a_listener(sizes), smaller(&sizes)) {
             (Err(error), Some(next)) if is_full(&error) => {
                 (sizes, why, is_share) = (next, format!("{error}"), false);
             }
@@ -147,7 +157,7 @@ pub(super) fn make_largest<T>(
 fn most_bytes(directory: &Path) -> (u64, String) {
     let total = directory.starts_with(SHARED_MEMORY).then(|| file_system_bytes(Path::new(SHARED_MEMORY)));
     match total.flatten() {
-        Some(total) => (total / 10, format!("a tenth of {SHARED_MEMORY}, which has {total} bytes")),
+        Some((total, _)) => (total / 10, format!("a tenth of {SHARED_MEMORY}, which has {total} bytes")),
         None => (u64::MAX, String::new()),
     }
 }
