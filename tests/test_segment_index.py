@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference_logging._native import SegmentIndex
+from inference_logging.read.table.table import Table as SegmentIndex
 from inference_logging.read.where import Condition
 from tests.segment_files import BEGUN, log, request, stamp, write_segment
 
-FIELDS = [field["name"] for field in json.loads(SegmentIndex.fields())]
+FIELDS = [field["name"] for field in json.loads(SegmentIndex.fields(None))]
 NUMBERS = [
     "duration_s", "http.response.status_code", "gen_ai.usage.input_tokens", "engine.queued_s", "pid", "seq", "chunks",
 ]  # fmt: skip
