@@ -103,7 +103,7 @@ class Cache:
         try:
             write(table)
             table.chmod(0o600)
-            content = {"version": VERSION, "facts": facts._asdict(), "table": _stamp(table)}
+            content = {"version": VERSION, "facts": {**facts._asdict(), "identity": [*facts.identity]}, "table": _stamp(table)}
             table.rename(self.path(facts.segment))
         except BaseException:
             table.unlink(missing_ok=True)
