@@ -287,14 +287,8 @@ def test_times_and_traces_bound_the_answer(index: SegmentIndex) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ({"limit": 0}, "limit=0"), ({"limit": 1001}, "limit=1001"), ({"where": "x=1"}, "where="),
-        ({"order": "outcome"}, "order="), ({"after": "x"}, "after="), ({"unknown": 1}, "unknown"),
-        ({"from_ns": -1}, "from_ns=-1"), ({"budget_s": "1"}, "budget_s="), ({"text": 3}, "text=3"),
-        ({"events": [1]}, "events="),
-    ],
-)  # fmt: skip
+    ("query", "names"), [({"order": "outcome"}, "order="), ({"after": "x"}, "after="), ({"where": ["x"]}, "where=")]
+)
 def test_a_wrong_query_is_refused_by_name_and_value(index: SegmentIndex, query: dict[str, Any], names: str) -> None:
     with pytest.raises(ValueError, match=names):
         ask(index, "rows", **query)
