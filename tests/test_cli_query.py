@@ -380,7 +380,7 @@ def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:
 
 
 def test_no_progress_stands_among_the_rows_within_a_python_without_a_file() -> None:
-    opened = "from inference_logging.cli.query_engine import connected; "
+    opened = "from inference_logging.read.table.engine import connected; "
     shown = """print(connected().execute("SELECT current_setting('enable_progress_bar')").fetchall())"""
     done = subprocess.run([sys.executable, "-c", opened + shown], capture_output=True, text=True, check=True)
     assert done.stdout == "[(False,)]\n"

@@ -13,21 +13,20 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from inference_logging.cli import query_index, query_names, query_parquet, query_types
+from inference_logging.cli import query_names, query_parquet, query_table, query_types
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, of_segments
-from inference_logging.cli.query_engine import connected
 from inference_logging.cli.query_rows import FORMS, ROWS_AT_ONCE
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, read_segment
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.table.engine import connected
 from inference_logging.read.terminal import safe
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class _Command(click.Command):
     "--dialect", type=click.Choice(["duckdb", "clickhouse"]), default="duckdb", show_default=True,
     help="clickhouse: print --example for a database that `ship --to clickhouse+http://…` fills.",
 )  # fmt: skip
-@click.option("--no-index", is_flag=True, help="Read the lines of all segments, also where the index would suffice.")
+@click.option("--no-index", is_flag=True, help="Read the lines of all segments, also where the table would suffice.")
 def command(
     sql: str | None, place: Place, form: str, example: str | None, show_sql: bool, dialect: str, no_index: bool
 ) -> None:
@@ -113,8 +112,8 @@ def command(
     DIRECTORY can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= for some of its objects:
     they are brought into a cache and compared with their manifests. Parquet files have the same tables.
 
-    Where the statement names only columns that are indexed, they are read from the index instead of the lines; it is
-    made where it is missing (see `index`), for 64 MB of segments or more.
+    Where the statement names only columns of the table that `view` reads, the table is read instead of the lines. For 64
+    MB of segments or more it is kept in the cache directory (see `index`).
     """
     if example == "list":
         click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))
@@ -139,13 +138,12 @@ def command(
         statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
-        with TemporaryDirectory(prefix="inference-logging-") as folder:
-            if tables:
-                _answer(query_parquet.connect(tables, place), statements[0], form)
-                return
-            use_index = not no_index and place.path.is_dir()
-            indexed = query_index.connect(statements[0].query, segments, Path(folder)) if use_index else None
-            _answer(indexed or _connect(segments), statements[0], form)
+        if tables:
+            _answer(query_parquet.connect(tables, place), statements[0], form)
+            return
+        of_lines = no_index or not place.path.is_dir()
+        table = None if of_lines else query_table.connect(statements[0].query, segments)
+        _answer(table or _connect(segments), statements[0], form)
     except duckdb.Error as error:
         # The engine marks the place on a line of its own.
         words = "\n".join(map(safe, [*str(error).splitlines(), *query_names.hints(text, str(error))]))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from inference_logging.cli.options import Place
-from inference_logging.cli.query_engine import connected
 from inference_logging.read.segments import segments
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.table.engine import connected
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -169,8 +169,10 @@ class Catalog:
         directories: Sequence[Path],
         prefixes: Sequence[str] | None,
         cache_directory: Path | None,
+        *,
+        keeps: bool = True,
     ) -> None:
-        """Begin, without rows. Raises OSError naming a directory that cannot be read."""
+        """Begin, without rows; ``keeps``: in files. Raises OSError naming a directory that cannot be read."""
         self._connection, self._prefixes = connection, tuple(prefixes) if prefixes else None
         self._no_cache: list[str] = []
         self._places: dict[Path, Cache | None] = {}
@@ -178,7 +180,7 @@ class Catalog:
         for directory in map(Path, directories):
             if (path := real(directory)) not in seen:
                 seen.add(path)
-                self._places[directory] = self._open_cache(root, directory)
+                self._places[directory] = self._open_cache(root, directory) if keeps else None
         self.snapshot: tuple[Entry, ...] = ()
         self._builds: dict[str, _Build] = {}
         self._problems: dict[str, str] = {}
