@@ -188,6 +188,7 @@ class Catalog:
         self._found_lock = threading.Lock()
         self._found: dict[str, Entry] = {}
         self._known: dict[str, Entry] = {}
+        self._shown: dict[str, Entry] = {}
 
     def refresh(self, budget_s: float) -> dict[str, Any]:
         """Look for segments, and read what is new for about ``budget_s`` seconds; return the progress."""
@@ -202,9 +203,12 @@ class Catalog:
             } | {name: known[name] for name in listed if name in known and known[name].unread_bytes}
             todo = [entry for name, entry in listed.items() if not (name in self._found and self._found[name].is_whole)]
             todo.sort(key=lambda entry: (entry.name in self._builds, Segment.parse(entry.name)), reverse=True)
-            if not self._found:
+            # What is known of a segment is shown until more is.
+            self._shown = {name: known[name] for name in listed if name in known and known[name].facts is not None}
+            if not self._shown:
                 self._show_ends(todo)
             self._run(deque(todo), deadline_s)
+            self._shown = {}
             self._publish()
             self._drop_unused()
             return self._progress()
@@ -304,7 +308,8 @@ class Catalog:
             self._publish()
 
     def _publish(self) -> None:
-        self.snapshot = tuple(sorted(self._found.values(), key=lambda entry: entry.name))
+        entries = {**self._shown, **self._found}
+        self.snapshot = tuple(sorted(entries.values(), key=lambda entry: entry.name))
 
     def _read(self, cursor: DuckDBPyConnection, entry: Entry, deadline_s: float) -> Entry | None:
         """Return the entry with its rows, as far as they were read in time; None if the segment is gone."""
@@ -345,8 +350,10 @@ class Catalog:
         if not ended:
             self._builds[entry.name] = build
             known = self._known.get(entry.name)
-            if not is_live or known is None or not known.is_whole:
+            if known is None or known.facts is None or not known.is_whole or known.facts.identity.compressed:
                 return entry
+            if not is_live or known.part != build.part.table:
+                return known
             # Its rows were shown before: those that came since are, too. Its identity says that there are more.
             build.identity = build.identity._replace(bytes=build.offset)
         facts = self._facts(build)
@@ -436,6 +443,10 @@ class Catalog:
             return False
         return True
 
+    def _read_bytes(self, entry: Entry) -> int:
+        build = self._builds.get(entry.name)
+        return min(build.offset, entry.disk_bytes - 1) if build is not None else 0
+
     def _progress(self) -> dict[str, Any]:
         entries = self.snapshot
         whole = [entry for entry in entries if entry.is_whole]
@@ -448,7 +459,7 @@ class Catalog:
             "segments": len(entries),
             "indexed_segments": len(whole),
             "bytes": sum(entry.disk_bytes for entry in entries),
-            "indexed_bytes": sum(entry.disk_bytes for entry in whole),
+            "indexed_bytes": sum(entry.disk_bytes if entry.is_whole else self._read_bytes(entry) for entry in entries),
             "rows": sum(facts.rows for _, facts in facts),
             "live_rows": sum(facts.rows for entry, facts in facts if entry.is_live),
             "done": len(whole) == len(entries),
