@@ -25,11 +25,12 @@ from inference_logging.read.table.part import Part
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_BLOCK_BYTES: Final = 8 << 20
+_BLOCK_BYTES: Final = 16 << 20
+"""What is read at once: of smaller parts the engine takes far longer."""
 _BLOCK_LINES: Final = 50_000
 _MOST_IN_MEMORY: Final = 256 << 20
 """Bytes of segments whose rows are in memory, live ones among them: where no cache can be written."""
-_FIRST_END_BYTES: Final = 1 << 20
+_FIRST_END_BYTES: Final = 2 << 20
 _MOST_END_BYTES: Final = 16 << 20
 _ENOUGH_ROWS: Final = 1000
 """Of a page: so many are shown from the ends of the newest segments, before these are read whole."""
@@ -46,8 +47,8 @@ class Entry(NamedTuple):
     """What its rows are of; ``content_bytes`` says up to where."""
     file: Path | None = None
     """The table, if it is a file."""
-    part: str | None = None
-    """The table, if it is in memory."""
+    tables: tuple[str, ...] = ()
+    """Its parts, if they are in memory."""
     is_live: bool = False
     unread_bytes: int = 0
     """Bytes before those that the rows are of: more than 0 for the end of a segment that is not read yet."""
@@ -293,7 +294,8 @@ class Catalog:
     def _drop_unused(self) -> None:
         """Remove tables from memory that no segment has any more."""
         cursor = self._connection.cursor()
-        used = {entry.part for entry in self.snapshot} | {build.part.table for build in self._builds.values()}
+        used = {table for entry in self.snapshot for table in entry.tables}
+        used |= {table for build in self._builds.values() for table in build.part.tables}
         for (table,) in cursor.execute("SELECT table_name FROM duckdb_tables() WHERE NOT temporary").fetchall():
             if table not in used:
                 cursor.execute(f"DROP TABLE {table}")
@@ -352,14 +354,14 @@ class Catalog:
             known = self._known.get(entry.name)
             if known is None or known.facts is None or not known.is_whole or known.facts.identity.compressed:
                 return entry
-            if not is_live or known.part != build.part.table:
+            if not is_live or known.file is not None or known.tables != build.part.tables[: len(known.tables)]:
                 return known
             # Its rows were shown before: those that came since are, too. Its identity says that there are more.
             build.identity = build.identity._replace(bytes=build.offset)
         facts = self._facts(build)
         if is_live:
             self._builds[entry.name] = build
-            return entry._replace(facts=facts, part=build.part.table if build.part.has_table else None, is_live=True)
+            return entry._replace(facts=facts, tables=build.part.tables, is_live=True)
         return self._keep(cursor, entry, build, facts)
 
     def _keep(self, cursor: DuckDBPyConnection, entry: Entry, build: _Build, facts: Facts) -> Entry:
@@ -375,14 +377,14 @@ class Catalog:
             else:
                 build.close(cursor)
                 return entry._replace(facts=facts, file=cache.path(entry.name))
-        held = sum(known.facts.content_bytes for known in self._found.values() if known.facts and known.part)
+        held = sum(known.facts.content_bytes for known in self._found.values() if known.facts and known.tables)
         if held + facts.content_bytes > _MOST_IN_MEMORY:
             build.close(cursor)
             self._problems[entry.name] = "the memory for rows is full: it has none"
             return entry
         build.keep()
         self._builds[entry.name] = build
-        return entry._replace(facts=facts, part=build.part.table if build.part.has_table else None)
+        return entry._replace(facts=facts, tables=build.part.tables)
 
     def _facts(self, build: _Build) -> Facts:
         part = build.part
@@ -429,7 +431,7 @@ class Catalog:
             return None
         is_live = not source.is_sealed()
         return entry._replace(
-            facts=self._facts(build), part=part.table, is_live=is_live, unread_bytes=max(1, begin)
+            facts=self._facts(build), tables=part.tables, is_live=is_live, unread_bytes=max(1, begin)
         )
 
     def _is_readable(self, file: Path) -> bool:

@@ -52,33 +52,27 @@ SEVERITIES: Final = {
 _WAYS: Final = {name[:at] for name in (*COLUMNS, *RESOURCE) for at, sign in enumerate(name) if sign == "."}
 _WAYS_THAT_ARE_FIELDS: Final = sorted(_WAYS & FIELDS.keys())
 _SHADOWS: Final = {*RESOURCE, SEVERITY, *ALIASES, *(_WAYS - set(_WAYS_THAT_ARE_FIELDS))}
-PATHS: Final = [f'$."{name}"' for name in (TIMESTAMP, *COLUMNS, *_WAYS_THAT_ARE_FIELDS)]
-"""The members whose types decide whether a record is odd, as paths of JSON."""
-_ALLOWED: Final[Sequence[frozenset[str | None]]] = [
-    frozenset({None, *types})
-    for types in (
-        {"VARCHAR"},
-        *(
-            {
-                "VARCHAR": {"VARCHAR"}, "BIGINT": {"BIGINT", "UBIGINT"}, "UBIGINT": {"UBIGINT"},
-                "DOUBLE": {"DOUBLE", "BIGINT", "UBIGINT"}, "BOOLEAN": {"BOOLEAN"},
-            }[kind]
-            for kind in COLUMNS.values()
-        ),
-        *({"VARCHAR"} for _ in _WAYS_THAT_ARE_FIELDS),
-    )
-]  # fmt: skip
+TYPES: Final[Mapping[str, frozenset[str | None]]] = {
+    TIMESTAMP: frozenset({None, "VARCHAR"}),
+    **{
+        column: {
+            "VARCHAR": frozenset({None, "VARCHAR"}),
+            "BIGINT": frozenset({None, "BIGINT", "UBIGINT"}),
+            "UBIGINT": frozenset({None, "UBIGINT"}),
+            "DOUBLE": frozenset({None, "DOUBLE", "BIGINT", "UBIGINT"}),
+            "BOOLEAN": frozenset({None, "BOOLEAN"}),
+        }[kind]
+        for column, kind in COLUMNS.items()
+    },
+    **{way: frozenset({None, "VARCHAR"}) for way in _WAYS_THAT_ARE_FIELDS},
+}
+"""The types, as the engine calls those of JSON, that the members of a record have which is not odd."""
 
 
-def is_odd(keys: Sequence[str], types: Sequence[str | None]) -> bool:
-    """Return whether a record with these keys, and these types at ``PATHS``, is odd whatever its values are."""
+def are_odd(keys: Sequence[str]) -> bool:
+    """Return whether a record with these keys is odd whatever its values are."""
     distinct = set(keys)
-    return (
-        len(distinct) < len(keys)
-        or "pid" not in distinct
-        or not distinct.isdisjoint(_SHADOWS)
-        or any(kind not in allowed for kind, allowed in zip(types, _ALLOWED, strict=True))
-    )
+    return len(distinct) < len(keys) or "pid" not in distinct or not distinct.isdisjoint(_SHADOWS)
 
 
 def with_derived(record: dict[str, Any], resource: Mapping[str, str]) -> dict[str, Any]:

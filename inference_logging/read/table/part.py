@@ -14,7 +14,7 @@ import orjson
 
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.reading import is_framing
-from inference_logging.read.table.columns import ALL, COLUMNS, PATHS, TIMESTAMP, is_odd
+from inference_logging.read.table.columns import ALL, COLUMNS, TIMESTAMP, TYPES, are_odd
 from inference_logging.read.table.engine import name, text, texts
 
 if TYPE_CHECKING:
@@ -28,16 +28,9 @@ _EXACT: Final = 1 << 53
 _STRUCTURE: Final = orjson.dumps({TIMESTAMP: "VARCHAR", **COLUMNS}).decode()
 _TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z"
 _INTEGERS: Final = [column for column, kind in COLUMNS.items() if kind.endswith("BIGINT")]
-_PLACES: Final = [1 + list(COLUMNS).index(column) for column in _INTEGERS]
-"""Of those among ``PATHS``."""
-_DOUBLES: Final = {column: 1 + at for at, (column, kind) in enumerate(COLUMNS.items()) if kind == "DOUBLE"}
+_DOUBLES: Final = {column for column, kind in COLUMNS.items() if kind == "DOUBLE"}
+_MANY_LINES: Final = 4000
 _NUMBERS = itertools.count()
-
-_SHAPES: Final = f"""
-    SELECT json_keys(line), json_type(line, {texts(PATHS)}), count(*), list("offset")
-    FROM raw WHERE valid GROUP BY ALL
-"""
-_JUDGED_MOST: Final = 10_000
 
 
 class Part:
@@ -45,26 +38,24 @@ class Part:
 
     def __init__(self, segment: str, begun_ns: int) -> None:
         """Begin; records without a readable time have that of the record before, the first ones ``begun_ns``."""
-        self.table = f"part_{next(_NUMBERS)}"
+        self.tables: tuple[str, ...] = ()
+        """Their names in the engine."""
         self.segment = segment
         self.resource: dict[str, str] = {}
         self.rows = self.odd = self.unreadable = 0
         self.last_is_footer = False
         self.times: tuple[int, int] | None = None
+        self._table = ""
         self._last_ns = begun_ns
-        self._is_made = False
+        self._has_small = False
+        """The last table takes further rows."""
         self._whole: set[str] = set()
         """Columns of floats in which whole numbers have come."""
-        self._judged: dict[tuple[tuple[str, ...], tuple[str | None, ...]], bool] = {}
 
     def take(self, cursor: DuckDBPyConnection, lines: Sequence[bytes], offsets: Sequence[int]) -> None:
         """Add the rows of whole lines, given with the offset of each."""
         if not lines:
             return
-        if not self._is_made:
-            columns = ", ".join(f"{name(column)} {kind}" for column, kind in ALL.items())
-            cursor.execute(f"CREATE TABLE {self.table} ({columns})")
-            self._is_made = True
         self.take_header(lines[0])
         self.last_is_footer = False
         self._insert(cursor, *self._readable(lines, offsets))
@@ -83,19 +74,24 @@ class Part:
     def write(self, cursor: DuckDBPyConnection, path: Path) -> None:
         """Write the rows as a Parquet file."""
         options = f"FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP}, USE_TMP_FILE false"
-        source = self.table if self._is_made else _nothing()
+        source = f"({' UNION ALL '.join(f'FROM {table}' for table in self.tables)})" if self.tables else _nothing()
         cursor.execute(f"COPY (SELECT * FROM {source}) TO {text(str(path))} ({options})")
 
     def drop(self, cursor: DuckDBPyConnection) -> None:
         """Remove the rows from memory."""
-        if self._is_made:
-            cursor.execute(f"DROP TABLE {self.table}")
-            self._is_made = False
+        for table in self.tables:
+            cursor.execute(f"DROP TABLE {table}")
+        self.tables = ()
 
-    @property
-    def has_table(self) -> bool:
-        """Whether there is a table in the engine."""
-        return self._is_made
+    def _table_for(self, cursor: DuckDBPyConnection, lines: int) -> str:
+        """Return the table for so many rows: to add many to those of a table takes the engine far longer than a new one."""
+        is_small = lines < _MANY_LINES
+        if not (self._has_small and is_small):
+            columns = ", ".join(f"{name(column)} {kind}" for column, kind in ALL.items())
+            self.tables = (*self.tables, f"part_{next(_NUMBERS)}")
+            cursor.execute(f"CREATE TABLE {self.tables[-1]} ({columns})")
+        self._has_small = is_small
+        return self.tables[-1]
 
     def _readable(self, lines: Sequence[bytes], offsets: Sequence[int]) -> tuple[list[str], list[int]]:
         try:
@@ -113,13 +109,14 @@ class Part:
             '(SELECT unnest($lines::VARCHAR[]) AS line, unnest($offsets::BIGINT[]) AS "offset")',
             {"lines": lines, "offsets": offsets},
         )
+        self._table = self._table_for(cursor, len(lines))
         suspects, expected = self._suspects(cursor)
         odd = self._judge(cursor, suspects)
         self._add(cursor, odd, suspects)
         added, *counts = self._counts(cursor, offsets[0])
         if counts != expected:
             # A whole number beyond 64 bits has no value in a column: then Python looks at each line.
-            cursor.execute(f'DELETE FROM {self.table} WHERE "offset" >= $begin', {"begin": offsets[0]})
+            cursor.execute(f'DELETE FROM {self._table} WHERE "offset" >= $begin', {"begin": offsets[0]})
             odd |= {offset for line, offset in zip(lines, offsets, strict=True) if _is_beyond(line)} - suspects
             self._add(cursor, odd, suspects)
         self.rows += added
@@ -128,24 +125,27 @@ class Part:
     def _suspects(self, cursor: DuckDBPyConnection) -> tuple[set[int], list[int]]:
         """Return the offsets of lines that are odd by keys and types, and how many integers the others have."""
         suspects = {offset for (offset,) in cursor.execute('SELECT "offset" FROM raw WHERE NOT valid').fetchall()}
-        expected = [0] * len(_INTEGERS)
-        for keys, types, count, offsets in cursor.execute(_SHAPES).fetchall():
-            if self._is_odd(tuple(keys or ()), tuple(types)):
+        present: set[str] = set()
+        sql = 'SELECT json_keys(line), list("offset") FROM raw WHERE valid GROUP BY 1'
+        for keys, offsets in cursor.execute(sql).fetchall():
+            present.update(keys or ())
+            if are_odd(keys or ()):
+                suspects.update(offsets)
+        names = [member for member in TYPES if member in present]
+        paths = texts(f'$."{member}"' for member in names)
+        sql = f'SELECT json_type(line, {paths}), list("offset") FROM raw WHERE valid GROUP BY 1'
+        groups = cursor.execute(sql).fetchall() if names else []
+        counts = dict.fromkeys(_INTEGERS, 0)
+        for types, offsets in groups:
+            found = dict(zip(names, types, strict=True))
+            if any(kind not in TYPES[member] for member, kind in found.items()):
                 suspects.update(offsets)
                 continue
-            for at, place in enumerate(_PLACES):
-                expected[at] += count if types[place] is not None else 0
-            self._whole |= {column for column, place in _DOUBLES.items() if types[place] not in (None, "DOUBLE")}
-        return suspects, expected
-
-    def _is_odd(self, keys: tuple[str, ...], types: tuple[str | None, ...]) -> bool:
-        shape = (keys, types)
-        found = self._judged.get(shape)
-        if found is None:
-            found = is_odd(keys, types)
-            if len(self._judged) < _JUDGED_MOST:
-                self._judged[shape] = found
-        return found
+            number = sum(offset not in suspects for offset in offsets) if suspects else len(offsets)
+            for column in counts.keys() & found.keys():
+                counts[column] += number if found[column] is not None else 0
+            self._whole |= {column for column in found.keys() & _DOUBLES if found[column] not in (None, "DOUBLE")}
+        return suspects, list(counts.values())
 
     def _judge(self, cursor: DuckDBPyConnection, suspects: set[int]) -> set[int]:
         """Return which of these lines are records; counts those that are none, which header and footer are not."""
@@ -165,7 +165,7 @@ class Part:
 
     def _counts(self, cursor: DuckDBPyConnection, begin: int) -> Sequence[int]:
         counted = ", ".join(f"count({name(column)}) FILTER (NOT odd)" for column in _INTEGERS)
-        sql = f'SELECT count(*), {counted} FROM {self.table} WHERE "offset" >= $begin'
+        sql = f'SELECT count(*), {counted} FROM {self._table} WHERE "offset" >= $begin'
         return cursor.execute(sql, {"begin": begin}).fetchall()[0]
 
     def _add(self, cursor: DuckDBPyConnection, odd: set[int], suspects: set[int]) -> None:
@@ -181,7 +181,7 @@ class Part:
         columns = ", ".join(map(name, COLUMNS))
         cursor.execute(
             f"""
-            INSERT INTO {self.table}
+            INSERT INTO {self._table}
             SELECT $segment, "offset", length,
                 odd OR coalesce(moment < 0, true) OR {large},
                 CASE WHEN moment >= 0 THEN make_timestamp_ns(moment) END,
@@ -205,7 +205,7 @@ class Part:
         found = cursor.execute(
             f"""
             SELECT count(*) FILTER (odd), min(epoch_ns({TIMESTAMP})), max(epoch_ns({TIMESTAMP})),
-                arg_max(epoch_ns({TIMESTAMP}), "offset") FROM {self.table} WHERE "offset" >= $begin
+                arg_max(epoch_ns({TIMESTAMP}), "offset") FROM {self._table} WHERE "offset" >= $begin
             """,
             {"begin": begin},
         ).fetchall()[0]
@@ -216,17 +216,17 @@ class Part:
             self._last_ns = found[3]
 
     def _lacks_time(self, cursor: DuckDBPyConnection, begin: int) -> bool:
-        sql = f'SELECT count(*) FROM {self.table} WHERE "offset" >= $begin AND {TIMESTAMP} IS NULL'
+        sql = f'SELECT count(*) FROM {self._table} WHERE "offset" >= $begin AND {TIMESTAMP} IS NULL'
         return bool(cursor.execute(sql, {"begin": begin}).fetchall()[0][0])
 
     def _carry_time(self, cursor: DuckDBPyConnection, begin: int) -> None:
         """Give a record without a readable time that of the record before."""
         cursor.execute(
             f"""
-            UPDATE {self.table} SET {TIMESTAMP} = make_timestamp_ns(coalesce(moment, $last)) FROM (
+            UPDATE {self._table} SET {TIMESTAMP} = make_timestamp_ns(coalesce(moment, $last)) FROM (
                 SELECT "offset" AS place, last_value(epoch_ns({TIMESTAMP}) IGNORE NULLS)
                     OVER (ORDER BY "offset" ROWS UNBOUNDED PRECEDING) AS moment
-                FROM {self.table} WHERE "offset" >= $begin
+                FROM {self._table} WHERE "offset" >= $begin
             ) WHERE {TIMESTAMP} IS NULL AND "offset" = place
             """,
             {"begin": begin, "last": self._last_ns},

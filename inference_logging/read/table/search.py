@@ -130,8 +130,8 @@ def source(entries: Sequence[Entry]) -> str:
     files = [str(entry.file) for entry in entries if entry.file is not None]
     parts = [f"SELECT {columns} FROM read_parquet({texts(files)})"] if files else []
     for entry in entries:
-        if entry.part is not None and entry.facts is not None:
-            parts.append(f'SELECT {columns} FROM {entry.part} WHERE "offset" < {entry.facts.content_bytes}')
+        for table in entry.tables if entry.facts is not None else ():
+            parts.append(f'SELECT {columns} FROM {table} WHERE "offset" < {entry.facts.content_bytes}')
     nothing = ", ".join(f"NULL::{kind} AS {name(column)}" for column, kind in ALL.items())
     return f"({' UNION ALL '.join(parts) or f'SELECT {nothing} WHERE false'})"
 
@@ -179,7 +179,7 @@ class Search:
         ``are_columns``: columns have all that the members need. ``enough``: this many of the first rows are wanted.
         ``more``: SQL of a further condition.
         """
-        rows = [entry for entry in self.entries if entry.facts is not None and (entry.file or entry.part)]
+        rows = [entry for entry in self.entries if entry.facts is not None and (entry.file or entry.tables)]
         decided, is_all = self.question.decided(self.values)
         within = self.question.within(self.values)
         further = more(self.values) if more is not None else "true"
