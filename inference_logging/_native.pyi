@@ -25,7 +25,6 @@ __all__ = [
     "RequestIds",
     "RequestObserver",
     "Sampler",
-    "SegmentIndex",
     "Service",
     "Settings",
     "__version__",

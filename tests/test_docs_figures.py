@@ -53,12 +53,9 @@ HELD = {
     },
     "docs/replay.md": {"95 %": INTERVAL},
     "docs/segment-index.md": {
-        "10 GB": ("docs/segment-index.md", "--bytes 10e9"),
-        "70 MB": ("tests/test_docs_figures.py", "plain size"),
-        "96 MB": ("native/index/src/refresh.rs", "MOST_MEMORY: u64 = 96 << 20"),
-        "1 MB": ("native/index/src/builder.rs", "MOST_TEXT_BYTES: usize = 1 << 20"),
-        "48 MB": ("native/index/src/refresh.rs", "MOST_OF_ONE: u64 = 48 << 20"),
-        "64 MB": ("inference_logging/cli/query_index.py", "LEAST_BYTES: Final = 64 << 20"),
+        "100 MB": ("tests/test_docs_figures.py", "plain size"),
+        "256 MB": ("inference_logging/read/table/catalog.py", "_MOST_IN_MEMORY: Final = 256 << 20"),
+        "64 MB": ("inference_logging/cli/query_table.py", "LEAST_BYTES: Final = 64 << 20"),
         "2 GB": ("loadtests/view/bench_view.py", "DEFAULT_BYTES: Final = 2e9"),
         "300 MB": ("loadtests/view/bench_view.py", "MOST_MB: Final = 300"),
     },
@@ -105,7 +102,7 @@ def test_a_figure_of_a_page_is_a_kept_result_or_is_held_by_the_code(page: str) -
     assert sorted(set(FIGURE.findall(prose(page)))) == sorted(HELD.get(page, {}))
 
 
-def test_the_index_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
+def test_the_table_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
     segments, cache = tmp_path / "segments", tmp_path / "cache"
     bench_view_fixture.make(segments, bench_view_fixture.SEGMENT_BYTES)
     command = [
@@ -119,7 +116,7 @@ def test_the_index_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> 
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     plain = sum(path.stat().st_size for path in segments.glob("*.jsonl"))
-    share = sum(path.stat().st_size for path in cache.rglob("*.index")) / plain
+    share = sum(path.stat().st_size for path in cache.rglob("*.parquet")) / plain
     assert f"about {round(share * 100) * 10} MB for each GB of plain segments" in prose("docs/segment-index.md")
     assert f"about {share:.0%} of its plain size".replace("%", " %") in " ".join(PAGES["docs/commands.md"].split())
 

@@ -19,9 +19,11 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from inference_logging.read.segments import Segment
-from inference_logging.read.table.columns import VERSION
+from inference_logging.read.table.columns import FINGERPRINT
 from inference_logging.read.table.lines import Identity
 
+VERSION: Final = 1
+"""Of the files; their columns have a fingerprint."""
 _FOLDER: Final = "inference-logging"
 TABLE: Final = ".parquet"
 _FACTS: Final = ".json"
@@ -90,7 +92,7 @@ class Cache:
         """Return the facts of a segment's table; None if there is none that can be used."""
         try:
             found: dict[str, Any] = orjson.loads(self._read(self.directory / f"{segment}{_FACTS}"))
-            if found["version"] != VERSION or found["table"] != _stamp(self.path(segment)):
+            if found["version"] != [VERSION, FINGERPRINT] or found["table"] != _stamp(self.path(segment)):
                 return None
             facts = Facts(**{**found["facts"], "identity": Identity(*found["facts"]["identity"])})
         except (OSError, ValueError, TypeError, KeyError):
@@ -103,7 +105,7 @@ class Cache:
         try:
             write(table)
             table.chmod(0o600)
-            content = {"version": VERSION, "facts": {**facts._asdict(), "identity": [*facts.identity]}, "table": _stamp(table)}
+            content = {"version": [VERSION, FINGERPRINT], "facts": {**facts._asdict(), "identity": [*facts.identity]}, "table": _stamp(table)}
             table.rename(self.path(facts.segment))
         except BaseException:
             table.unlink(missing_ok=True)

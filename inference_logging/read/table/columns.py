@@ -36,7 +36,7 @@ PLACE: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """Where the line is, in bytes of the plain segment; whether it is odd; when it was."""
 ALL: Final = {**PLACE, **COLUMNS, **RESOURCE}
-VERSION: Final = f"1-{zlib.crc32(repr(sorted(ALL.items())).encode()):08x}"
+FINGERPRINT: Final = zlib.crc32(repr(sorted(ALL.items())).encode())
 """Changes with the columns, so that a file of others is made anew."""
 KINDS: Final[Mapping[str, str]] = {**COLUMNS, **RESOURCE, TIMESTAMP: "TIMESTAMP", SEVERITY: "BIGINT"}
 """All fields that the table knows, with the types that `query` shows."""

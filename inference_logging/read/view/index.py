@@ -1,4 +1,4 @@
-"""The index that answers what the page asks for, as `view` needs it: the native ``SegmentIndex``.
+"""What answers the page's questions, as `view` needs it: the table of records.
 
 Questions and answers are JSON, so that an answer goes from the core to the browser without a detour through objects.
 """
