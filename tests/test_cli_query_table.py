@@ -125,7 +125,13 @@ def test_rows_of_few_bytes_stay_in_memory(logs: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "member", ['"deep":' + "[" * 150 + "]" * 150, '"large":1' + "0" * 308 + "1", '"id":12345678901234567890', '"twice":1,"twice":2']
+    "member",
+    [
+        '"deep":' + "[" * 150 + "]" * 150,
+        '"large":1' + "0" * 308 + "1",
+        '"id":12345678901234567890',
+        '"twice":1,"twice":2',
+    ],
 )
 def test_one_odd_record_fails_no_query_of_its_directory(logs: Path, member: str) -> None:
     line = b'{"timestamp":"2026-11-21T06:00:00.000000000Z","event_name":"request","pid":1,"outcome":"ok",%b}\n'

@@ -88,9 +88,9 @@ def _bytes(directory: Path) -> int:
 
 
 def _words(found: dict[str, Any]) -> str:
-    lines = [
+    first = (
         f"{found['indexed_segments']} of {found['segments']} segments are in the table: {found['rows']} records, "
         f"{found['indexed_bytes'] / 1e6:.1f} of {found['bytes'] / 1e6:.1f} MB, in {found['seconds']:.1f} s"
-    ]
-    lines += [f"cache: {safe(cache['directory'])}: {cache['bytes'] / 1e6:.1f} MB" for cache in found["caches"]]
-    return "\n".join([*lines, *(f"problem: {safe(problem)}" for problem in found["problems"])])
+    )
+    caches = [f"cache: {safe(cache['directory'])}: {cache['bytes'] / 1e6:.1f} MB" for cache in found["caches"]]
+    return "\n".join([first, *caches, *(f"problem: {safe(problem)}" for problem in found["problems"])])

@@ -112,8 +112,8 @@ def command(
     DIRECTORY can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= for some of its objects:
     they are brought into a cache and compared with their manifests. Parquet files have the same tables.
 
-    Where the statement names only columns of the table that `view` reads, the table is read instead of the lines. For 64
-    MB of segments or more it is kept in the cache directory (see `index`).
+    Where the statement names only columns of the table that `view` reads, the table is read instead of the lines. For
+    64 MB of segments or more it is kept in the cache directory (see `index`).
     """
     if example == "list":
         click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))

@@ -1,7 +1,7 @@
 """The table under `query`: where a statement names only columns that it has, the engine reads these and not the lines.
 
-The views have the same columns, types and rows as those over the lines. It is all or nothing: a statement that could see
-another column (a star, a whole row, a join by all common names) leaves everything to the lines.
+The views have the same columns, types and rows as those over the lines. It is all or nothing: a statement that could
+see another column (a star, a whole row, a join by all common names) leaves everything to the lines.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _entries(connection: DuckDBPyConnection, segments: Sequence[Segment]) -> Seq
 
 
 def _add_odd(connection: DuckDBPyConnection, entries: Sequence[Entry], columns: Sequence[str]) -> None:
-    """Make the table of records whose values the columns do not have exactly: read from their lines, as far as they go."""
+    """Make the table of records whose values the columns do not have exactly: as far as their lines have them."""
     declared = {column: _TYPES[column] for column in columns}
     types = ", ".join(f"{name(column)} {kind}" for column, kind in declared.items())
     connection.execute(f"CREATE TABLE odd_records ({types})")
@@ -94,7 +94,9 @@ def _add_odd(connection: DuckDBPyConnection, entries: Sequence[Entry], columns: 
             continue
         given = {column: entry.facts.resource.get(column) for column in columns if column in RESOURCE}
         members = ", ".join(
-            (text(given[column] or "") if given[column] is not None else "NULL") if column in given else f"found.{name(column)}"
+            (text(given[column] or "") if given[column] is not None else "NULL")
+            if column in given
+            else f"found.{name(column)}"
             for column in columns
         )
         connection.execute(

@@ -4,8 +4,8 @@
 step that takes longer than `--limit` seconds is ended, and its line says so.
 
 Each question is asked by a process of its own, which opens the table as it lies on disk: the time is that of its calls,
-without the interpreter's start. Files stand in the page cache as far as they fit. Parquet files are read into buffers and
-never mapped, so that the resident memory has no part of them; what is mapped is the program itself.
+without the interpreter's start. Files stand in the page cache as far as they fit. Parquet files are read into buffers
+and never mapped, so that the resident memory has no part of them; what is mapped is the program itself.
 """
 
 from __future__ import annotations

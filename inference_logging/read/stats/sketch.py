@@ -46,7 +46,7 @@ class Sketch:
         buckets[index] = buckets.get(index, 0.0) + weight
 
     def add_bucket(self, bucket: int | None, weight: float, total: float, least: float, greatest: float) -> None:
-        """Count values of one bucket, None for zeros, by their weight, their sum, and the least and greatest of them."""
+        """Count values of one bucket, None for zeros: their weight, their sum, the least and the greatest."""
         self.count += weight
         self.sum += total
         self.least, self.greatest = min(self.least, least), max(self.greatest, greatest)

@@ -13,7 +13,7 @@ from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.stats.sketch import PER_E, SMALLEST, Sketch
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.columns import COLUMNS, SEVERITIES, SEVERITY, TIMESTAMP
-from inference_logging.read.table.conditions import stamp, with_value
+from inference_logging.read.table.conditions import with_value
 from inference_logging.read.table.engine import name, text
 from inference_logging.read.table.rows import number
 from inference_logging.read.table.search import MOMENT, Question, Record, Search
@@ -47,11 +47,12 @@ def _number(field: str) -> str:
     """Return a field's number as SQL; NULL where it has none."""
     if field == SEVERITY:
         return f"CAST({_SEVERITY} AS DOUBLE)"
-    return f"CAST({name(field)} AS DOUBLE)" if COLUMNS.get(field) in ("BIGINT", "UBIGINT", "DOUBLE") else "NULL::DOUBLE"
+    is_number = COLUMNS.get(field) in ("BIGINT", "UBIGINT", "DOUBLE")
+    return f"CAST({name(field)} AS DOUBLE)" if is_number else "NULL::DOUBLE"
 
 
 def _value(field: str) -> str:
-    """Return a field's value as SQL: as JSON, by which equal values are found; 1 and 1.0 are equal, 1 and "1" are not."""
+    """Return a field's value as SQL: its JSON, which equal values share; 1 and 1.0 are equal, 1 and "1" are not."""
     kind, column = _KNOWN.get(field), name(field)
     if kind is None:
         return "NULL::VARCHAR"
@@ -61,7 +62,10 @@ def _value(field: str) -> str:
         return f"""'"' || strftime({TIMESTAMP}, '%Y-%m-%dT%H:%M:%S.%n') || 'Z"'"""
     if kind == "DOUBLE":
         whole = f"{column} = trunc({column}) AND abs({column}) < {_WHOLE}"
-        return f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR) ELSE CAST(to_json({column}) AS VARCHAR) END"
+        return (
+            f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR) "
+            f"ELSE CAST(to_json({column}) AS VARCHAR) END"
+        )
     return f"CAST(to_json({column}) AS VARCHAR)"
 
 
@@ -81,9 +85,12 @@ def values(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Sequen
         raise ValueError("field: must be given")
     field: str = query["field"]
     search = Search(cursor, Question(query), entries)
-    search.run({"g": (_value(field), "VARCHAR")}, lambda record, *_: [_value_of(record, field)], are_columns=field in _KNOWN)
+    search.run(
+        {"g": (_value(field), "VARCHAR")}, lambda record, *_: [_value_of(record, field)], are_columns=field in _KNOWN
+    )
     return [
-        {"value": orjson.loads(value), "count": count} for value, count in _frequent(search, query.get("limit", _VALUES))
+        {"value": orjson.loads(value), "count": count}
+        for value, count in _frequent(search, query.get("limit", _VALUES))
     ]
 
 
@@ -120,7 +127,9 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
     question = Question(query)
     group_by, heatmap = query.get("group_by"), query.get("heatmap")
     search = Search(cursor, question, entries)
-    buckets = _Buckets(question, search.entries if question.directories is not None else entries, query.get("buckets", _BUCKETS))
+    buckets = _Buckets(
+        question, search.entries if question.directories is not None else entries, query.get("buckets", _BUCKETS)
+    )
     numbers = ["adjusted_count", *_TOKENS, *fields, *([heatmap] if heatmap else [])]
     shape = {
         "t": (MOMENT, "BIGINT"),
@@ -186,7 +195,7 @@ _WEIGHT: Final = "CASE WHEN isfinite(n0) AND n0 > 0 THEN n0 ELSE 1 END"
 """Sampled records stand for more than one; nothing else is a weight."""
 
 
-def _grouped(search: Search, groups: Sequence[str], values: dict[str, Any]) -> str:
+def _grouped(groups: Sequence[str], values: dict[str, Any]) -> str:
     """Return the group of a row as SQL; NULL for those that are not among the groups."""
     if not groups:
         return "NULL"
@@ -195,7 +204,7 @@ def _grouped(search: Search, groups: Sequence[str], values: dict[str, Any]) -> s
 
 def _sums(search: Search, buckets: _Buckets, groups: Sequence[str]) -> _Sums:
     found, given = _Sums(buckets.count), dict(search.values)
-    group = _grouped(search, groups, given)
+    group = _grouped(groups, given)
     sql = f"""
         SELECT {group}, {buckets.sql()}, outcome, count(*), sum({_WEIGHT}),
             sum(coalesce(n1, 0) * {_WEIGHT}), sum(coalesce(n2, 0) * {_WEIGHT})
@@ -216,7 +225,7 @@ def _distributions(search: Search, member: str, groups: Sequence[str]) -> dict[s
     found: dict[str | None, tuple[Sketch, int]] = {}
     given = dict(search.values)
     sql = f"""
-        SELECT {_grouped(search, groups, given)},
+        SELECT {_grouped(groups, given)},
             CASE WHEN {member} >= {SMALLEST} THEN CAST(ceil(ln({member}) * {PER_E!r}) AS INTEGER) END,
             count(*), sum({_WEIGHT}), sum({member} * {_WEIGHT}), min({member}), max({member})
         FROM ({search.relation}) WHERE {member} IS NOT NULL GROUP BY 1, 2
@@ -264,7 +273,8 @@ def _heatmap(search: Search, member: str, buckets: _Buckets, query: Mapping[str,
     high = high * 1.000_001 if low < high else high * 2.0
     step = math.log(high / low) / rows
     cells = [[0] * rows for _ in range(buckets.count)]
-    place = f"CASE WHEN {member} > {low!r} THEN least(CAST(floor(ln({member} / {low!r}) / {step!r}) AS INTEGER), {rows - 1}) ELSE 0 END"
+    row_of = f"least(CAST(floor(ln({member} / {low!r}) / {step!r}) AS INTEGER), {rows - 1})"
+    place = f"CASE WHEN {member} > {low!r} THEN {row_of} ELSE 0 END"
     sql = f"SELECT {buckets.sql()}, {place}, count(*) FROM ({search.relation}) WHERE {member} IS NOT NULL GROUP BY 1, 2"
     for bucket, row, count in search.cursor.execute(sql, search.values).fetchall():
         cells[bucket][row] += count

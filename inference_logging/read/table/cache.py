@@ -105,7 +105,11 @@ class Cache:
         try:
             write(table)
             table.chmod(0o600)
-            content = {"version": [VERSION, FINGERPRINT], "facts": {**facts._asdict(), "identity": [*facts.identity]}, "table": _stamp(table)}
+            content = {
+                "version": [VERSION, FINGERPRINT],
+                "facts": {**facts._asdict(), "identity": [*facts.identity]},
+                "table": _stamp(table),
+            }
             table.rename(self.path(facts.segment))
         except BaseException:
             table.unlink(missing_ok=True)

@@ -133,7 +133,7 @@ class _Build:
             self._followed = None
 
     def _lines(self) -> Iterator[Line]:
-        assert self._followed is not None  # noqa: S101 - a sealed build is not read again
+        assert self._followed is not None
         return self._followed.lines()
 
     def _take(self, cursor: DuckDBPyConnection, stream: Iterator[Line]) -> bool:
@@ -199,9 +199,9 @@ class Catalog:
             known = self._known = {entry.name: entry for entry in self.snapshot}
             listed = self._list()
             self._forget(listed)
-            self._found = {
-                name: known[name] for name in listed if name in known and known[name].is_current()
-            } | {name: known[name] for name in listed if name in known and known[name].unread_bytes}
+            self._found = {name: known[name] for name in listed if name in known and known[name].is_current()} | {
+                name: known[name] for name in listed if name in known and known[name].unread_bytes
+            }
             todo = [entry for name, entry in listed.items() if not (name in self._found and self._found[name].is_whole)]
             todo.sort(key=lambda entry: (entry.name in self._builds, Segment.parse(entry.name)), reverse=True)
             # What is known of a segment is shown until more is.
@@ -319,9 +319,13 @@ class Catalog:
         try:
             with Source(entry.directory, entry.name) as source:
                 facts = cache.load(entry.name) if cache is not None and entry.name not in self._builds else None
-                if facts is not None and cache is not None and (
-                    facts.identity == source.identity
-                    or source.is_compressed_form_of(facts.identity, facts.content_bytes)
+                if (
+                    facts is not None
+                    and cache is not None
+                    and (
+                        facts.identity == source.identity
+                        or source.is_compressed_form_of(facts.identity, facts.content_bytes)
+                    )
                 ):
                     return entry._replace(facts=facts, file=cache.path(entry.name))
                 build = self._builds.pop(entry.name, None)
@@ -430,9 +434,7 @@ class Catalog:
             part.drop(cursor)
             return None
         is_live = not source.is_sealed()
-        return entry._replace(
-            facts=self._facts(build), tables=part.tables, is_live=is_live, unread_bytes=max(1, begin)
-        )
+        return entry._replace(facts=self._facts(build), tables=part.tables, is_live=is_live, unread_bytes=max(1, begin))
 
     def _is_readable(self, file: Path) -> bool:
         import duckdb

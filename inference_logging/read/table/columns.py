@@ -1,8 +1,8 @@
 """The columns of the table: every field of the catalogue that is one number, text or truth value, and where a row is.
 
-A record whose fields the columns do not have exactly is *odd*: a value of another type, a key twice, an object on the way
-to a dotted name (``"gen_ai": {…}``), a name that the segment's header gives, no readable time, no process. Its row says where it is
-and when; what it holds is read from its line.
+A record whose fields the columns do not have exactly is *odd*: a value of another type, a key twice, an object on the
+way to a dotted name (``"gen_ai": {…}``), a name that the segment's header gives, no readable time, no process. Its row
+says where it is and when; what it holds is read from its line.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ KINDS: Final[Mapping[str, str]] = {**COLUMNS, **RESOURCE, TIMESTAMP: "TIMESTAMP"
 
 _FIRST_OF_FOUR: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
 SEVERITIES: Final = {
-    f"{name}{step or ''}": first + max(0, step - 1)
-    for name, first in _FIRST_OF_FOUR.items()
-    for step in (0, 2, 3, 4)
+    f"{name}{step or ''}": first + max(0, step - 1) for name, first in _FIRST_OF_FOUR.items() for step in (0, 2, 3, 4)
 }
 """The numbers of OpenTelemetry by the texts."""
 

@@ -1,7 +1,7 @@
 """Conditions of `--where` as SQL over the columns, with the meaning that they have in Python.
 
-For the row of a record that is not odd the SQL says exactly what ``Condition.holds`` says of the record, and never NULL.
-Where that cannot be said, there is none: then the line is read.
+For the row of a record that is not odd, the SQL says exactly what ``Condition.holds`` says of the record, and never
+NULL. Where that cannot be said, there is none: then the line is read.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _of_number(condition: Condition, field: str, kind: str, values: Values) -> s
         # Python writes floats its own way.
         return None if kind == "DOUBLE" else _of_text(condition, f"CAST({column} AS VARCHAR)", values)
     by = "=" if operator == "!=" else operator
-    if number is None or (isinstance(number, float) and math.isnan(number)):
+    if number is None or math.isnan(_as_float(number)):
         found = "false"
     elif kind == "DOUBLE":
         found = _of_float(column, by, number, values)
@@ -93,7 +93,7 @@ def _of_number(condition: Condition, field: str, kind: str, values: Values) -> s
 
 def _of_whole(column: str, by: str, number: float, bounds: tuple[int, int], values: Values) -> str:
     """Return the comparison of a whole column with any number."""
-    if isinstance(number, float) and math.isinf(number):
+    if math.isinf(_as_float(number)):
         number = bounds[1] + 1 if number > 0 else bounds[0] - 1
     if by == "=" and number != math.floor(number):
         return "false"
@@ -106,10 +106,7 @@ def _of_whole(column: str, by: str, number: float, bounds: tuple[int, int], valu
 
 def _of_float(column: str, by: str, number: float, values: Values) -> str:
     """Return the comparison of a column of floats with any number, exactly."""
-    try:
-        near = float(number)
-    except OverflowError:
-        near = math.inf if number > 0 else -math.inf
+    near = _as_float(number)
     if math.isinf(near):
         return f"{column} IS NOT NULL" if by in (("<", "<=") if near > 0 else (">", ">=")) else "false"
     if near > number:
@@ -119,8 +116,16 @@ def _of_float(column: str, by: str, number: float, values: Values) -> str:
     return f"{column} {by} CAST({with_value(values, near)} AS DOUBLE)" if by else "false"
 
 
+def _as_float(number: float) -> float:
+    """Return the float next to a number; a whole one can be beyond all."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
 def _of_time(condition: Condition, values: Values) -> str | None:
-    """Times as texts have the order of times."""
+    """Return a condition on times, which have the order of their texts."""
     if condition.operator == "~":
         return None
     value, column = condition.value, f"epoch_ns({TIMESTAMP})"

@@ -132,7 +132,7 @@ class Source:
         return lines, offsets, begin + last
 
     def _in_stream(self, places: Sequence[tuple[int, int]]) -> Iterator[bytes | None]:
-        """A compressed file has no middle: its lines pass until the last one that is wanted."""
+        """Iterate over lines of a compressed file, which has no middle: all pass until the last one that is wanted."""
         position, lines = 0, compressed_lines(self.segment)
         line = b""
         for offset, _ in places:

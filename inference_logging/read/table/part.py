@@ -84,7 +84,7 @@ class Part:
         self.tables = ()
 
     def _table_for(self, cursor: DuckDBPyConnection, lines: int) -> str:
-        """Return the table for so many rows: to add many to those of a table takes the engine far longer than a new one."""
+        """Return the table for so many rows; to add many to a table takes the engine longer than a new one."""
         is_small = lines < _MANY_LINES
         if not (self._has_small and is_small):
             columns = ", ".join(f"{name(column)} {kind}" for column, kind in ALL.items())
@@ -153,7 +153,8 @@ class Part:
             return set()
         odd = set()
         rows = cursor.execute(
-            'SELECT "offset", line FROM raw WHERE "offset" IN (SELECT unnest($all::BIGINT[]))', {"all": sorted(suspects)}
+            'SELECT "offset", line FROM raw WHERE "offset" IN (SELECT unnest($all::BIGINT[]))',
+            {"all": sorted(suspects)},
         ).fetchall()
         for offset, line in rows:
             record = _parsed(line.encode())

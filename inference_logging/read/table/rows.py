@@ -13,7 +13,7 @@ from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.columns import COLUMNS, KINDS
 from inference_logging.read.table.conditions import Values, with_value
 from inference_logging.read.table.engine import name
-from inference_logging.read.table.search import MOMENT, Question, Reached, Record, Search, read
+from inference_logging.read.table.search import MOMENT, Question, Record, Search, read
 from inference_logging.read.where import is_absent, look_up
 
 if TYPE_CHECKING:
@@ -86,7 +86,12 @@ def rows(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Sequence
     search = Search(cursor, question, entries)
     column = order.column
     value = f"CAST({name(column)} AS DOUBLE)" if column is not None else "NULL::DOUBLE"
-    shape = {"t": (MOMENT, "BIGINT"), "segment": ("segment", "VARCHAR"), "place": ('"offset"', "BIGINT"), "v": (value, "DOUBLE")}
+    shape = {
+        "t": (MOMENT, "BIGINT"),
+        "segment": ("segment", "VARCHAR"),
+        "place": ('"offset"', "BIGINT"),
+        "v": (value, "DOUBLE"),
+    }
 
     def found(record: Record, moment: int, segment: str, offset: int) -> Row:
         return moment, segment, offset, None if column is None else number(look_up(record, column))
@@ -206,9 +211,7 @@ def lines(entries: Sequence[Entry], keys: Sequence[str]) -> list[bytes | None]:
     return found
 
 
-def _places(
-    entries: Sequence[Entry], of_segments: Mapping[str, list[tuple[int, int]]]
-) -> Any:
+def _places(entries: Sequence[Entry], of_segments: Mapping[str, list[tuple[int, int]]]) -> Any:
     """Iterate over segments with the lines of places in them."""
     for entry in entries:
         places = sorted(of_segments.get(entry.name, ()))

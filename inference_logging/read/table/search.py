@@ -76,7 +76,9 @@ class Question:
         """Return SQL of the conditions that columns answer, and whether these are all."""
         parts = []
         if self.events:
-            parts.append(f"coalesce(event_name IN ({', '.join(with_value(values, one) for one in self.events)}), false)")
+            parts.append(
+                f"coalesce(event_name IN ({', '.join(with_value(values, one) for one in self.events)}), false)"
+            )
         if self.trace:
             parts.append(f"coalesce(starts_with(trace_id, {with_value(values, self.trace)}), false)")
         is_all = not self.text
@@ -129,9 +131,12 @@ def source(entries: Sequence[Entry]) -> str:
     columns = ", ".join(map(name, ALL))
     files = [str(entry.file) for entry in entries if entry.file is not None]
     parts = [f"SELECT {columns} FROM read_parquet({texts(files)})"] if files else []
-    for entry in entries:
-        for table in entry.tables if entry.facts is not None else ():
-            parts.append(f'SELECT {columns} FROM {table} WHERE "offset" < {entry.facts.content_bytes}')
+    parts += [
+        f'SELECT {columns} FROM {table} WHERE "offset" < {entry.facts.content_bytes}'
+        for entry in entries
+        if entry.facts is not None
+        for table in entry.tables
+    ]
     nothing = ", ".join(f"NULL::{kind} AS {name(column)}" for column, kind in ALL.items())
     return f"({' UNION ALL '.join(parts) or f'SELECT {nothing} WHERE false'})"
 
@@ -174,7 +179,7 @@ class Search:
         enough: int | None = None,
         more: Callable[[Values], str] | None = None,
     ) -> None:
-        """Make the relation. ``shape``: SQL over columns, and type, of each member; ``found`` makes the same of records.
+        """Make the relation. ``shape``: SQL over columns, and type, of each member; ``found``: the same of a record.
 
         ``are_columns``: columns have all that the members need. ``enough``: this many of the first rows are wanted.
         ``more``: SQL of a further condition.
@@ -189,15 +194,15 @@ class Search:
         members = ", ".join(f"{sql} AS {member}" for member, (sql, _) in shape.items())
         parts = []
         if not by_lines:
-            parts.append(
-                f"SELECT {members} FROM {source(rows)} WHERE NOT odd AND {decided} AND {within} AND {further}"
-            )
+            parts.append(f"SELECT {members} FROM {source(rows)} WHERE NOT odd AND {decided} AND {within} AND {further}")
         looked = rows if by_lines else [one for one in rows if one.facts is not None and one.facts.odd]
         if looked:
             columns = ", ".join(f"{member} {kind}" for member, (_, kind) in shape.items())
             self.cursor.execute(f"CREATE OR REPLACE TEMP TABLE checked ({columns})")
             parts.append("SELECT * FROM checked")
-            conditions = f"(odd OR ({decided})) AND {within} AND {further}" if by_lines else f"odd AND {within} AND {further}"
+            conditions = (
+                f"(odd OR ({decided})) AND {within} AND {further}" if by_lines else f"odd AND {within} AND {further}"
+            )
             self._look(looked, conditions, shape, found, forward, enough)
         if by_lines:
             self.values = {}
@@ -248,7 +253,8 @@ class Search:
         order = "" if forward else "DESC"
         used = {parameter: value for parameter, value in self.values.items() if f"${parameter}" in _words(conditions)}
         places = self.cursor.execute(
-            f'SELECT {MOMENT}, "offset", length FROM {source([entry])} WHERE {conditions} ORDER BY 1 {order}, 2 {order}',
+            f'SELECT {MOMENT}, "offset", length FROM {source([entry])} WHERE {conditions} '
+            f"ORDER BY 1 {order}, 2 {order}",
             used,
         ).fetchall()
         if not places:

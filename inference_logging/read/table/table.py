@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ _MOST_BUDGET_S: Final = 3600.0
 _MOST_KEYS: Final = 5000
 
 Query = Mapping[str, Any]
+_Find = Callable[["DuckDBPyConnection", Query, Sequence[Entry]], Any]
 
 
 class Table:
@@ -43,7 +43,6 @@ class Table:
         self._connection.execute("SET temp_directory = ''")
         self._connection.execute("SET enable_external_file_cache = false")
         self._catalog = Catalog(self._connection, directories, prefixes, cache_directory)
-        self._inspecting = threading.Lock()
 
     def refresh(self, budget_s: float) -> bytes:
         """Look for new segments and records, for about ``budget_s`` seconds; return the progress."""
@@ -88,25 +87,23 @@ class Table:
         """Return where the files are."""
         return self._catalog.cache_directories()
 
-    def _answer(
-        self, find: Callable[[DuckDBPyConnection, Query, Sequence[Entry]], Any], query: bytes
-    ) -> bytes:
+    def _answer(self, find: _Find, query: bytes) -> bytes:
         import duckdb
 
         asked = _json(query, "query")
         if not isinstance(asked, dict):
             raise ValueError("query: must be a JSON object")
         given = {name: value for name, value in asked.items() if value is not None}
-        for has_failed in (False, True):
-            try:
-                with self._connection.cursor() as cursor:
-                    return orjson.dumps(find(cursor, given, self._catalog.snapshot))
-            except duckdb.Error:
-                if has_failed:
-                    raise
-                # A file was removed or damaged meanwhile, or rows in memory have become a file.
-                self._catalog.inspect()
-        raise AssertionError
+        try:
+            return self._found(find, given)
+        except duckdb.Error:
+            # A file was removed or damaged meanwhile, or rows in memory have become a file.
+            self._catalog.inspect()
+            return self._found(find, given)
+
+    def _found(self, find: _Find, given: Query) -> bytes:
+        with self._connection.cursor() as cursor:
+            return orjson.dumps(find(cursor, given, self._catalog.snapshot))
 
 
 def _json(content: bytes, name: str) -> Any:
