@@ -111,8 +111,8 @@ def limited(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
     """Give the engine so much, as it has in a small container."""
     connect = duckdb.connect
 
-    def connected(database: str, config: dict[str, str]) -> Any:
-        return connect(database, config={**config, "memory_limit": memory})
+    def connected(database: str, config: dict[str, str] | None = None) -> Any:
+        return connect(database, config={**(config or {}), "memory_limit": memory})
 
     monkeypatch.setattr(duckdb, "connect", connected)
 
