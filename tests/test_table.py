@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -306,6 +307,46 @@ def test_a_directory_that_is_not_there_has_no_segments_yet_and_a_file_is_named(t
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="file"):
         Table([tmp_path / "file"], None, tmp_path / "cache")
+
+
+def test_only_records_from_a_place_on_come_each_is_counted_and_the_end_is_reported(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, [request(n) for n in range(30)], sealed=False)
+    write_segment(tmp_path, [request(n) for n in range(3)], number=2)
+    begin = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b"".join(orjson.dumps(request(n)) + b"\n" for n in (40, 5, 7)))
+    table = open_table(tmp_path, tmp_path / "cache")
+    answer = ask(table, "rows", segments={path.name: begin}, order="oldest", limit=2)
+    assert [row["seq"] for row in answer["rows"]] == [5000, 7000]
+    assert (answer["matched"], answer["reached"]) == (3, {path.name: path.stat().st_size})
+    assert ask(table, "rows", segments={"another": 0})["rows"] == []
+
+
+def test_a_directory_is_chosen_by_the_path_that_was_given(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    write_segment(one, [request(n) for n in range(3)])
+    write_segment(other, [request(n) for n in range(5)], number=2)
+    table = Table([one, other], None, tmp_path / "cache")
+    table.refresh(10)
+    for directories, count in (([other], 5), ([one, other], 8), ([], 0), (["/nowhere"], 0)):
+        assert len(ask(table, "rows", directories=list(map(str, directories)))["rows"]) == count
+
+
+def test_a_live_segment_is_in_memory_until_its_writer_has_gone(tmp_path: Path) -> None:
+    logs, cache = tmp_path / "logs", tmp_path / "cache"
+    path = write_segment(logs, [request(1)], sealed=False)
+    with path.open("ab") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        table = open_table(logs, cache)
+        for number in range(2, 6):
+            writer.write(orjson.dumps(request(number)) + b"\n")
+            writer.flush()
+            assert json.loads(table.refresh(10))["live_rows"] == number
+            assert ask(table, "rows", limit=1)["rows"][0]["seq"] == number * 1000
+        assert not list(cache.rglob("*.parquet"))
+    assert json.loads(table.refresh(10))["live_rows"] == 0
+    assert len(list(cache.rglob("*.parquet"))) == 1
+    assert len(found(table)) == 5
 
 
 def test_live_segments_grow_and_keep_their_whole_lines(tmp_path: Path) -> None:
