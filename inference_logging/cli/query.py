@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,9 @@ from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, read_segment
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
 from inference_logging.read.table.engine import connected
+from inference_logging.read.table.engine import name as quoted
+from inference_logging.read.table.engine import text as literal
+from inference_logging.read.table.engine import texts as literals
 from inference_logging.read.terminal import safe
 
 if TYPE_CHECKING:
@@ -209,7 +212,7 @@ def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
     _view(connection, "records", paths, {**known, **found})
     _view(connection, "requests", paths, {**HEAD, **REQUESTS, **headers}, "request")
     _view(connection, "logs", paths, {**HEAD, **LOGS}, "log")
-    connection.execute(f"SET allowed_paths = {_list(paths)}")
+    connection.execute(f"SET allowed_paths = {literals(paths)}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
@@ -217,7 +220,7 @@ def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
 
 def _add_resources(connection: DuckDBPyConnection, segments: Sequence[Segment]) -> None:
     """Make the table of the resources that the headers of segments name: one row for each that names one."""
-    columns = ", ".join(f"{_name(name)} {kind}" for name, kind in RESOURCE.items())
+    columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in RESOURCE.items())
     connection.execute(f"CREATE TABLE segment_resources (filename VARCHAR, {columns})")
     rows = [
         (str(segment.path), *map(resource.get, RESOURCE)) for segment in segments if (resource := _resource(segment))
@@ -285,11 +288,11 @@ def _view(
 ) -> None:
     if not paths:
         empty = {**columns, **RESOURCE}
-        nothing = ", ".join(f"NULL::{kind} AS {_name(column)}" for column, kind in empty.items())
+        nothing = ", ".join(f"NULL::{kind} AS {quoted(column)}" for column, kind in empty.items())
         connection.execute(f"CREATE VIEW {name} AS SELECT {nothing} WHERE false")
         return
-    types = ", ".join(f"{_name(column)}: {_text(kind)}" for column, kind in columns.items())
-    condition = f"event_name = {_text(event)}" if event else _IS_RECORD
+    types = ", ".join(f"{quoted(column)}: {literal(kind)}" for column, kind in columns.items())
+    condition = f"event_name = {literal(event)}" if event else _IS_RECORD
     source = _source(paths, f"filename = true, columns = {{{types}}}")
     connection.execute(
         f"CREATE VIEW {name} AS SELECT * EXCLUDE (filename) FROM {source} "
@@ -300,18 +303,6 @@ def _view(
 def _source(paths: list[str], options: str) -> str:
     # A live segment can end within a line; a line that is no JSON is left out.
     return (
-        f"read_json({_list(paths)}, format = 'newline_delimited', ignore_errors = true, "
+        f"read_json({literals(paths)}, format = 'newline_delimited', ignore_errors = true, "
         f"maximum_object_size = {_LARGEST_LINE_BYTES}, {options})"
     )
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_text, texts))}]"

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from inference_logging.errors import CorruptLineError, MissingExtraError
+from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, segments
-from inference_logging.read.segments.following import Followed
-from inference_logging.read.segments.reading import Line, compressed_lines
+from inference_logging.read.table.build import Build
 from inference_logging.read.table.cache import Cache, Facts, default_root, real
 from inference_logging.read.table.engine import THREADS
-from inference_logging.read.table.lines import Identity, Source
-from inference_logging.read.table.part import Part
+from inference_logging.read.table.lines import Source
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_BLOCK_BYTES: Final = 16 << 20
-"""What is read at once: of smaller parts the engine takes far longer."""
-_BLOCK_LINES: Final = 50_000
 _MOST_IN_MEMORY: Final = 256 << 20
 """Bytes of segments whose rows are in memory, live ones among them: where no cache can be written."""
 _FIRST_END_BYTES: Final = 2 << 20
@@ -90,77 +83,6 @@ class Entry(NamedTuple):
         )
 
 
-class _Build:
-    """A table that is being made: the rows so far, and where the next line begins."""
-
-    def __init__(self, segment: Segment, identity: Identity) -> None:
-        self.identity = identity
-        self.part = Part(segment.name, int(segment.begun.timestamp() * 1000) * 1_000_000)
-        self.offset = 0
-        self.error: str | None = None
-        self._stream: Iterator[Line] | None = compressed_lines(segment) if segment.compressed else None
-        self._followed = None if segment.compressed else Followed(segment)
-        if self._followed is not None and os.fstat(self._followed.descriptor).st_ino != identity.inode:
-            self.keep()
-            raise OSError("it was replaced meanwhile")
-
-    def continues(self, source: Source) -> bool:
-        """Return whether it can go on with the file as it is now."""
-        if self._stream is not None or source.identity.compressed:
-            return self.identity == source.identity
-        is_open = self._followed is not None and self.identity.inode == source.identity.inode
-        return is_open and source.identity.bytes >= self.offset
-
-    def read(self, cursor: DuckDBPyConnection, deadline_s: float) -> bool:
-        """Read whole lines until the end or the deadline; return whether it was the end."""
-        lines = self._stream if self._stream is not None else self._lines()
-        while self._take(cursor, lines):
-            if time.monotonic() >= deadline_s:
-                return False
-        return True
-
-    def close(self, cursor: DuckDBPyConnection) -> None:
-        """Let go of all."""
-        self.part.drop(cursor)
-        if self._followed is not None:
-            self._followed.close()
-            self._followed = None
-
-    def keep(self) -> None:
-        """Close the file, and keep the rows."""
-        if self._followed is not None:
-            self._followed.close()
-            self._followed = None
-
-    def _lines(self) -> Iterator[Line]:
-        assert self._followed is not None
-        return self._followed.lines()
-
-    def _take(self, cursor: DuckDBPyConnection, stream: Iterator[Line]) -> bool:
-        """Take a block; return whether there may be more."""
-        lines, offsets, size = [], [], 0
-        is_end = True
-        try:
-            for line in islice(stream, _BLOCK_LINES):
-                if isinstance(line, bytes):
-                    lines.append(line)
-                    offsets.append(self.offset)
-                else:
-                    self.part.unreadable += 1
-                self.offset += len(line) + 1
-                size += len(line)
-                if size >= _BLOCK_BYTES:
-                    is_end = False
-                    break
-            else:
-                is_end = len(lines) < _BLOCK_LINES
-        except CorruptLineError as error:
-            self.error = str(error)
-            self.part.unreadable += 1
-        self.part.take(cursor, lines, offsets)
-        return not is_end
-
-
 class Catalog:
     """The segments of directories, as the last refresh found them."""
 
@@ -183,7 +105,7 @@ class Catalog:
                 seen.add(path)
                 self._places[directory] = self._open_cache(root, directory) if keeps else None
         self.snapshot: tuple[Entry, ...] = ()
-        self._builds: dict[str, _Build] = {}
+        self._builds: dict[str, Build] = {}
         self._problems: dict[str, str] = {}
         self._lock = threading.Lock()
         self._found_lock = threading.Lock()
@@ -335,7 +257,7 @@ class Catalog:
                 if build is None:
                     if time.monotonic() >= deadline_s:
                         return entry
-                    build = _Build(source.segment, source.identity)
+                    build = Build(source.segment, source.identity)
                 return self._continue(cursor, entry, source, build, deadline_s)
         except FileNotFoundError:
             return None
@@ -344,7 +266,7 @@ class Catalog:
             return entry
 
     def _continue(
-        self, cursor: DuckDBPyConnection, entry: Entry, source: Source, build: _Build, deadline_s: float
+        self, cursor: DuckDBPyConnection, entry: Entry, source: Source, build: Build, deadline_s: float
     ) -> Entry:
         # Before the last read: what was written before the lock was released is then read here.
         no_writer = source.is_sealed()
@@ -368,7 +290,7 @@ class Catalog:
             return entry._replace(facts=facts, tables=build.part.tables, is_live=True)
         return self._keep(cursor, entry, build, facts)
 
-    def _keep(self, cursor: DuckDBPyConnection, entry: Entry, build: _Build, facts: Facts) -> Entry:
+    def _keep(self, cursor: DuckDBPyConnection, entry: Entry, build: Build, facts: Facts) -> Entry:
         """Write a finished table, or keep it in memory."""
         import duckdb
 
@@ -390,7 +312,7 @@ class Catalog:
         self._builds[entry.name] = build
         return entry._replace(facts=facts, tables=build.part.tables)
 
-    def _facts(self, build: _Build) -> Facts:
+    def _facts(self, build: Build) -> Facts:
         part = build.part
         first, last = part.times or (0, 0)
         return Facts(
@@ -419,7 +341,7 @@ class Catalog:
         size, number = source.identity.bytes, _FIRST_END_BYTES
         while True:
             begin = max(0, size - number)
-            build = _Build(source.segment, source.identity)
+            build = Build(source.segment, source.identity)
             build.keep()
             part = build.part
             if begin > 0:

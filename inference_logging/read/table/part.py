@@ -73,9 +73,9 @@ class Part:
 
     def write(self, cursor: DuckDBPyConnection, path: Path) -> None:
         """Write the rows as a Parquet file."""
-        options = f"FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, ROW_GROUP_SIZE {_ROW_GROUP}, USE_TMP_FILE false"
+        options = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, USE_TMP_FILE false"
         source = f"({' UNION ALL '.join(f'FROM {table}' for table in self.tables)})" if self.tables else _nothing()
-        cursor.execute(f"COPY (SELECT * FROM {source}) TO {text(str(path))} ({options})")
+        cursor.execute(f"COPY (SELECT * FROM {source}) TO {text(str(path))} ({options}, ROW_GROUP_SIZE {_ROW_GROUP})")
 
     def drop(self, cursor: DuckDBPyConnection) -> None:
         """Remove the rows from memory."""
