@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -413,6 +414,14 @@ def test_a_file_for_each_sealed_segment_is_read_by_others(logs: Path, table: Tab
     assert (tmp_path / "cache").stat().st_mode & 0o777 == files[0].parent.stat().st_mode & 0o777 == 0o700
     sql = f"SELECT count(*), max(duration_s), bool_or(odd), min(timestamp)::VARCHAR FROM '{files[0]}'"
     assert asked(sql) == [(4000, pytest.approx(3.9995), False, "2026-11-21 05:00:00")]
+
+
+def test_the_statement_of_the_page_answers(logs: Path, table: Table, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "segment-index.md").read_text(encoding="utf-8")
+    sql = page.partition("```sql\n")[2].partition("```")[0]
+    answer = asked(sql.replace("~/.cache/inference-logging", str(tmp_path / "cache")))
+    tenants = [record.get("tenant.id") for record in python_records(logs) if record["event_name"] == "request"]
+    assert {tenant: count for tenant, count, _ in answer} == Counter(tenants)
 
 
 def asked(sql: str) -> list[Any]:
