@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,7 +13,6 @@ from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, segments
 from inference_logging.read.table.build import Build
 from inference_logging.read.table.cache import Cache, Facts, default_root, real
-from inference_logging.read.table.engine import THREADS
 from inference_logging.read.table.lines import Source
 
 if TYPE_CHECKING:
@@ -108,7 +105,6 @@ class Catalog:
         self._builds: dict[str, Build] = {}
         self._problems: dict[str, str] = {}
         self._lock = threading.Lock()
-        self._found_lock = threading.Lock()
         self._found: dict[str, Entry] = {}
         self._known: dict[str, Entry] = {}
         self._shown: dict[str, Entry] = {}
@@ -130,7 +126,9 @@ class Catalog:
             self._shown = {name: known[name] for name in listed if name in known and known[name].facts is not None}
             if not self._shown:
                 self._show_ends(todo)
-            self._run(deque(todo), deadline_s)
+            cursor = self._connection.cursor()
+            for entry in todo:  # one after the other: two at once need twice the memory
+                self._add(self._read(cursor, entry, deadline_s))
             self._shown = {}
             self._publish()
             self._drop_unused()
@@ -196,23 +194,6 @@ class Catalog:
         for name in self._builds.keys() - listed.keys():
             self._builds.pop(name).close(cursor)
 
-    def _run(self, todo: deque[Entry], deadline_s: float) -> None:
-        def work() -> None:
-            cursor = self._connection.cursor()
-            while True:
-                try:
-                    entry = todo.popleft()
-                except IndexError:
-                    return
-                self._add(self._read(cursor, entry, deadline_s))
-
-        if len(todo) < THREADS:
-            work()
-            return
-        with ThreadPoolExecutor(THREADS) as pool:
-            for future in [pool.submit(work) for _ in range(THREADS)]:
-                future.result()
-
     def _drop_unused(self) -> None:
         """Remove tables from memory that no segment has any more."""
         cursor = self._connection.cursor()
@@ -225,11 +206,10 @@ class Catalog:
     def _add(self, entry: Entry | None) -> None:
         if entry is None:
             return
-        with self._found_lock:
-            known = self._found.get(entry.name)
-            if entry.facts is not None or known is None or not known.unread_bytes:
-                self._found[entry.name] = entry
-            self._publish()
+        known = self._found.get(entry.name)
+        if entry.facts is not None or known is None or not known.unread_bytes:
+            self._found[entry.name] = entry
+        self._publish()
 
     def _publish(self) -> None:
         entries = {**self._shown, **self._found}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-THREADS: Final = 2
 
 
 def connected(extra: str = "view") -> DuckDBPyConnection:

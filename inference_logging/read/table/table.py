@@ -12,13 +12,14 @@ from inference_logging.read.table import aggregate as aggregates
 from inference_logging.read.table import rows as pages
 from inference_logging.read.table.catalog import Catalog, Entry
 from inference_logging.read.table.columns import KINDS
-from inference_logging.read.table.engine import THREADS, connected
+from inference_logging.read.table.engine import connected
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _MOST_BUDGET_S: Final = 3600.0
 _MOST_KEYS: Final = 5000
+_THREADS: Final = 2
 
 Query = Mapping[str, Any]
 _Find = Callable[["DuckDBPyConnection", Query, Sequence[Entry]], Any]
@@ -38,7 +39,7 @@ class Table:
         Raises OSError naming a directory that cannot be read, ``MissingExtraError``.
         """
         self._connection = connected()
-        self._connection.execute(f"SET threads = {THREADS}")
+        self._connection.execute(f"SET threads = {_THREADS}")
         self._connection.execute("SET memory_limit = '1GB'")
         self._connection.execute("SET temp_directory = ''")
         self._connection.execute("SET enable_external_file_cache = false")
