@@ -18,7 +18,7 @@ FROM ${BASE} AS wheel
 ENV PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY dist/wheels /wheels
 RUN python -m venv /opt/inferlog \
-    && /opt/inferlog/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels inferlog
+    && /opt/inferlog/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheels inferlog inferlog-listener
 
 # scratch: the program needs no file. It is linked statically, opens no TLS connection, and writes times in UTC.
 FROM scratch AS listener

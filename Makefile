@@ -111,7 +111,7 @@ docs: $(VENV)/.stamp-docs ## Build the documentation into build/site; a broken l
 clean: ## Remove what was built and written; .venv, .venv-NAME and .tools stay
 	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find inference_logging tests examples loadtests -name __pycache__ -prune -exec rm -rf {} +
+	find inference_logging tests examples loadtests tools -name __pycache__ -prune -exec rm -rf {} +
 
 toolchain:
 	@$(call require,cc,gcc libc6-dev,linking the Rust core)

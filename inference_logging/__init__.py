@@ -1,8 +1,7 @@
-"""Every request and token of an inference server on record.
+"""Record every request and streamed chunk of an inference server.
 
-Names are imported when they are asked for: the import of this package loads nothing else, and what reads a
-configuration (pydantic) is loaded with the first configuration.
-Where the core does not run, ``passthrough`` has the names.
+Names are imported on first use: importing this package loads nothing else, and the first configuration loads what reads
+it (pydantic). Where the core does not run, ``passthrough`` has the names.
 """
 
 from __future__ import annotations

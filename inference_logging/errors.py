@@ -16,8 +16,8 @@ class ConfigError(InferenceLoggingError, ValueError):
     """A configuration that can't be used.
 
     Raised while a ``Config`` is built. Retrying can't help: the value has to be changed. ``problems`` holds one
-    sentence per wrong value (each names the parameter, where its value came from, the value and what is allowed),
-    and the message shows all of them, so that one restart is enough to correct several mistakes.
+    sentence per wrong value: the parameter, where its value came from, the value and what is allowed. The message shows
+    all of them, so that one restart can correct several mistakes.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:

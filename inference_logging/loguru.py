@@ -16,8 +16,8 @@ __all__ = ["to_records"]
 def to_records(message: Message) -> None:
     """Put a message into the queue: a sink, ``logger.add(to_records, level="INFO")``.
 
-    Bound values and the fields of the call become attributes, whatever their names are, beside the place of the call
-    and an exception's ``exception.*``. The record has the name of the calling module. Never raises.
+    Bound values and the call's fields become attributes, whatever their names, beside the call site and an exception's
+    ``exception.*``. The record has the name of the calling module. Never raises.
     """
     try:
         record = message.record

@@ -25,11 +25,11 @@ _PLACE: Final = CallsiteParameterAdder(
 def to_records(logger: Any, method_name: str, event_dict: MutableMapping[str, Any]) -> NoReturn:
     """Put an event into the queue: the last of structlog's ``processors``.
 
-    Bound values and the fields of the call become attributes, whatever their names are, beside the place of the call
-    and an exception's ``exception.*``. Positional arguments are put into the message. The record has the logger's name
-    if it has one, as those of ``structlog.stdlib.LoggerFactory`` do, else its module's. No error of ours gets out.
+    Bound values and the call's fields become attributes, whatever their names, beside the call site and an exception's
+    ``exception.*``. Positional arguments are formatted into the message. The record has the logger's name if it has
+    one, as those of ``structlog.stdlib.LoggerFactory`` do, else its module's. No error of this package escapes.
 
-    Raises ``structlog.DropEvent`` each time: nothing comes after this processor.
+    Always raises ``structlog.DropEvent``: nothing comes after this processor.
     """
     try:
         _put(logger, method_name, dict(event_dict))

@@ -17,10 +17,10 @@
 >>> [(log["message"], log["attributes"]) for log in records.logs]
 [('greeting', {'name': 'world'})]
 
-The application needs no change and no configuration of its own for this: while records are captured, every middleware
-and every application logger of the process records there, whatever its own configuration says about sinks and
-directories. What that says about requests (``chunks``, ``sample_ratio``, …) holds. A ``Logger`` that the application
-opens itself is left alone; give it ``records.logger`` instead.
+The application needs no change and no configuration: while records are captured, every middleware and every application
+logger of the process records there, whatever its configuration says about sinks and directories. What it says about
+requests (``chunks``, ``sample_ratio``, …) still applies. A ``Logger`` that the application opens itself is left alone;
+give it ``records.logger`` instead.
 
 As a pytest fixture: ``pytest_plugins = ["inference_logging.pytest_plugin"]`` in the root ``conftest.py`` brings
 ``inference_logging_records``.
@@ -46,10 +46,10 @@ __all__ = ["Records", "capture_records"]
 
 
 class Records(Sequence[Record]):
-    """The records captured so far, in the order of their writing; as parsed lines, with OpenTelemetry's names.
+    """The records captured so far, in the order of writing: parsed lines, with OpenTelemetry's names.
 
-    Reading it in any way first waits until everything accepted before is there, so a test asserts right after the
-    request. It can still be read when the capture has ended.
+    Reading it in any way first waits until everything accepted before is there, so a test can assert right after the
+    request. It stays readable after the capture.
     """
 
     def __init__(self, logger: Logger, directory: Path) -> None:
@@ -66,7 +66,7 @@ class Records(Sequence[Record]):
 
     @property
     def logs(self) -> list[Record]:
-        """The application's own records, also those of the standard library's loggers through ``Handler``."""
+        """The application's own records, including those of standard-library loggers through ``Handler``."""
         return self.named("log")
 
     def named(self, event: str) -> list[Record]:
@@ -119,10 +119,10 @@ class Records(Sequence[Record]):
 
 @contextmanager
 def capture_records(**parameters: Any) -> Iterator[Records]:
-    """Capture what this process records while the context lasts, in temporary directories.
+    """Capture what this process records within the context, in temporary directories.
 
     ``parameters`` are those of ``Config``; the environment and the configuration file are not read. ``level`` is
-    ``DEBUG`` unless given. Captures can be nested: the innermost takes all. Raises ConfigError for a wrong parameter.
+    ``DEBUG`` unless given. Captures can be nested; the innermost takes all. Raises ConfigError for a wrong parameter.
     """
     with tempfile.TemporaryDirectory(prefix="inference_logging-") as temporary:
         directory = Path(temporary) / "segments"

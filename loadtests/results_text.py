@@ -10,7 +10,7 @@ measured is left out; a name that its section does not have is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from inference_logging.prove.bench.figures import FORMS, share_text
@@ -75,6 +75,17 @@ def _in_words(part: Part) -> Iterator[str]:
         yield ""
 
 
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> Iterator[str]:
+    """Iterate over the lines of a table."""
+    yield from map(_line, (heads, ["---", *[align] * (len(heads) - 1)], *rows))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return (
+        f"|{'|'.join(cells)}|" if cells[0] == "---" else "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
+    )
+
+
 def _load(part: Part) -> float:
     """Return the highest of the machine's load averages when the part began."""
     return max(map(float, part.result["machine"]["load average"].split()))
@@ -83,11 +94,9 @@ def _load(part: Part) -> float:
 def _arms(part: Part, write: Callable[[Mapping[str, Any]], str]) -> Iterator[str]:
     """Iterate over the lines of a table with a row for each arm and a column for each kind of request."""
     rows = part.result["rows"]
-    workloads = list(dict.fromkeys(row["workload"] for row in rows))
-    yield f"| | {' | '.join(one.removeprefix('uvicorn, ') for one in workloads)} |"
-    yield "|---|" + "---|" * len(workloads)
-    for arm in dict.fromkeys(row["arm"] for row in rows):
-        yield f"| {arm} | {' | '.join(write(row) for row in rows if row['arm'] == arm)} |"
+    workloads = dict.fromkeys(row["workload"].removeprefix("uvicorn, ") for row in rows)
+    arms = dict.fromkeys(row["arm"] for row in rows)
+    yield from markdown(["", *workloads], ([arm, *(write(row) for row in rows if row["arm"] == arm)] for arm in arms))
 
 
 def _times(row: Mapping[str, Any]) -> str:
@@ -133,9 +142,7 @@ def _rows(parts: Mapping[str, Part]) -> Iterator[str]:
     rows = [row for given in ROWS if (row := _filled(given, parts)) is not None]
     rows += [Row(**row) for part in parts.values() for row in part.result.get("rows", ()) if _is_row(row)]
     if rows:
-        yield "| what | ours | beside it |"
-        yield "|---|---|---|"
-        yield from (f"| {row.what} | {row.ours} | {row.beside} |" for row in rows)
+        yield from markdown(("what", "ours", "beside it"), rows)
 
 
 def _is_row(row: Any) -> bool:
@@ -209,16 +216,14 @@ def number(value: float) -> str:
 def _table(table: Table, part: Part) -> Iterator[str]:
     sections = part.result["sections"]
     names = {one["name"] for section in sections for one in section["figures"]}
-    heads = [head for _, _, head in table.columns]
-    yield f"{table.about}:"
-    yield ""
-    yield f"| | {' | '.join(heads)} |"
-    yield "|---|" + "---|" * len(heads)
+    rows = []
     for mode, what in table.rows:
         found = [(section, f"{figure}: {mode} ÷ none") for section, figure, _ in table.columns]
         if all(name in names for _, name in found):
-            ratios = [_of_section(name, sections, section, name) for section, name in found]
-            yield f"| {what} | {' | '.join(ratios)} |"
+            rows.append([what, *(_of_section(name, sections, section, name) for section, name in found)])
+    yield f"{table.about}:"
+    yield ""
+    yield from markdown(["", *(head for _, _, head in table.columns)], rows)
 
 
 _PEER_COLUMNS: Final = (
@@ -249,10 +254,8 @@ def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
     page = f"loadtests/results/{parts['peers'].file}.html"
     yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{page}`):"
     yield ""
-    yield f"| way of logging | {' | '.join([*heads, *(head for _, _, head in _SHARES)])} |"
-    yield "|---|" + "---|" * (len(_PEER_COLUMNS) + len(_SHARES))
-    for peer in result["peers"]:
-        yield f"| {' | '.join(_peer_row(peer, cells, (few, many), result['cells']))} |"
+    rows = (list(_peer_row(peer, cells, (few, many), result["cells"])) for peer in result["peers"])
+    yield from markdown(["way of logging", *heads, *(head for _, _, head in _SHARES)], rows)
     yield ""
     yield "The shares are those of the worst cell. Records that are not accepted are refused by the call, or dropped"
     yield "and counted. The closed loop calls without a pause, 64 threads with 4 KiB among its cells: no file takes"

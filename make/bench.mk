@@ -64,7 +64,7 @@ simulate-fleet: build clickhouse ### Let 1 to 1,000 pods ship to a real Kafka an
 	$(PYTHON) -m loadtests.fleet.fleet_simulation --page
 
 screenshots: build ### Take pictures of each page of `view`, light, dark and on a phone, into docs/images (needs chromium)
-	$(PYTHON) -m tests.screenshots --out docs/images
+	$(PYTHON) -m tools.screenshots --out docs/images
 
 dashboard-pictures: build ### Draw every panel of Grafana's dashboard from a real load, into build/dashboard and docs/images (nine minutes)
 	@$(call require,prometheus,prometheus,asking what the panels ask)

@@ -4,8 +4,6 @@
 STATIC_TARGET := $(shell uname -m)-unknown-linux-musl
 # `make check-macos` builds for it.
 MACOS_TARGET := aarch64-apple-darwin
-# Where maturin looks for what a wheel holds beside the package.
-WHEEL_DATA := inference_logging._native.data
 
 # Versions of Python that have wheels of their own, beside the one for all: a request costs less there.
 PYTHONS := 3.11 3.12 3.13 3.14
@@ -45,12 +43,13 @@ crates: toolchain ### Package the crates for publishing, and build each from its
 header: toolchain ### Write native/c/include/inferlog.h anew
 	cd native && env -u MAKEFLAGS -u MFLAGS UPDATE_HEADER=1 cargo test --quiet --package inference_logging_c
 
-# Only while the wheel is built: each later build, also one for development, would take the program along.
-wheel: listener $(DEPENDENCIES) ## Build the wheel into dist/, with the static listener in it
-	@echo "building the wheel: the package, its core and the listener, by maturin (some minutes the first time)"
-	@rm -f dist/*.whl; trap 'rm -rf $(WHEEL_DATA)' EXIT; \
-	install -D dist/inference-logging-listener $(WHEEL_DATA)/scripts/inference-logging-listener; \
-	$(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
+wheel: listener $(DEPENDENCIES) ## Build this machine's two wheels into dist/: the package, and the static listener
+	@echo "building the wheels of the package with its core and of the listener (some minutes the first time)"
+	@rm -f dist/*.whl
+	env -u MAKEFLAGS -u MFLAGS $(VENV)/bin/maturin build --release --quiet --interpreter $(abspath $(PYTHON)) --out dist
+	env -u MAKEFLAGS -u MFLAGS CC_$(subst -,_,$(STATIC_TARGET))=musl-gcc $(VENV)/bin/maturin build --release --quiet \
+		--manifest-path native/program/Cargo.toml --target $(STATIC_TARGET) \
+		--compatibility manylinux_2_17 musllinux_1_2 --out dist
 	@echo "built $$(echo dist/*.whl)"
 
 wheels: toolchain $(VENV)/.stamp-wheels ### Build the wheels for Linux on x86-64 and arm64, glibc and musl, and the sdist into dist/wheels; only those of TARGET, for PYTHONS
@@ -59,7 +58,7 @@ wheels: toolchain $(VENV)/.stamp-wheels ### Build the wheels for Linux on x86-64
 		$(foreach version,$(PYTHONS),--python $(version))
 	$(PYTHON) release/wheels.py --check dist/wheels
 
-sizes: toolchain $(VENV)/.stamp-wheels ### Print what the bytes of a wheel are: by folder, section and crate (builds one, x86-64 and glibc or TARGET)
+sizes: toolchain $(VENV)/.stamp-wheels ### Print what the bytes of the wheels are: by folder, section and crate (builds them, x86-64 and glibc or TARGET)
 	@rm -rf build/sizes
 	CARGO_PROFILE_RELEASE_STRIP=none $(PYTHON) release/wheels.py --out build/sizes --no-sdist \
 		--target $(or $(TARGET),x86_64-unknown-linux-gnu)

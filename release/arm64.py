@@ -39,7 +39,7 @@ ip link set lo up
 date --set "@$(sed 's/.*epoch=\\([0-9]*\\).*/\\1/' /proc/cmdline)"
 uname --all
 cd /srv
-python -m pip install --quiet --no-index --no-deps --find-links wheels inferlog &&
+python -m pip install --quiet --no-index --no-deps --find-links wheels inferlog inferlog-listener &&
 python first_request.py /tmp/logs && inference-logging verify /tmp/logs && cd tree && python -m pytest {tests}
 echo "exit status $?"
 sync

@@ -2,7 +2,7 @@
 
 The wheel that pip takes for a Python is installed into a new environment of it, with what its users and the tests
 need, and the tests run in a copy of the checkout without the package's sources; the program that they start is that of
-the wheel. The table at the end has one row for each; what pytest said is kept in the work folder. Without
+the listener's wheel. The table at the end has one row for each; what pytest said is kept in the work folder. Without
 ``--python``: every Python from 3.10 on that is on the PATH or that pyenv has.
 """
 
@@ -50,7 +50,7 @@ def main() -> int:
         help="all that follows is for pytest; the quick tests unless given",
     )
     given = parser.parse_args()
-    wheels = sorted(given.directory.glob("*.whl"))
+    wheels = sorted(given.directory.glob("inferlog-*.whl"))
     pythons = given.python or [python for name in NAMES for python in find(name)[:1]]
     if not wheels or not pythons:
         print(f"nothing to test: {len(wheels)} wheels in {given.directory}, {len(pythons)} interpreters")
@@ -114,7 +114,7 @@ def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) ->
     locked = [sys.executable, str(tree / "release" / "locks.py"), "--install", "dev", "--python", own]
     # Whatever the wheel asks for is there with the lock, or it is an error.
     pip = [own, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
-    for command in (locked, [*pip, f"{wheel}[{EXTRAS}]"]):
+    for command in (locked, [*pip, "--find-links", str(wheel.parent), f"{wheel}[{EXTRAS}]", "inferlog-listener"]):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return Row(*about, f"not installed: {done.stderr.strip().splitlines()[-1]}", ok=False)

@@ -1,4 +1,4 @@
-"""Print what the bytes of a wheel are: ``python release/sizes.py WHEEL``, or ``make sizes``, which builds one for it.
+"""Print what the bytes of wheels are: ``python release/sizes.py WHEEL...``, or ``make sizes``, which builds them.
 
 A native file is counted as if it were stripped. If it has its symbols (``CARGO_PROFILE_RELEASE_STRIP=none``), its code
 is shown by crate as well: by the first crate in a symbol's name. Inlined code is its caller's, and a generic function
@@ -30,10 +30,16 @@ ROOT_OF_CRATE: Final = re.compile(r"C(?:s[0-9A-Za-z]*_)?(\d+)_?([A-Za-z_]\w*)")
 
 
 def main() -> int:
-    """Print the tables of one wheel."""
+    """Print the tables of each wheel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("wheel", type=Path)
-    wheel = parser.parse_args().wheel
+    parser.add_argument("wheels", type=Path, nargs="+")
+    for wheel in parser.parse_args().wheels:
+        show(wheel)
+    return 0
+
+
+def show(wheel: Path) -> None:
+    """Print the tables of one wheel."""
     native: dict[str, bytes] = {}
     parts: Counter[str] = Counter()
     raw: Counter[str] = Counter()
@@ -55,7 +61,6 @@ def main() -> int:
         crates = code_by_crate(content)
         if crates:
             table("its code, by crate", "% of it", shares(crates))
-    return 0
 
 
 def table(title: str, column: str, rows: list[tuple[str, int, int]]) -> None:

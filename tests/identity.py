@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware
-from tests.support import read_lines
+from tests.support import Client, body_messages, http_scope, read_lines
 
 KEY = bytes(range(32))
 SECRET = "sk-canary0123456789"
@@ -52,23 +52,10 @@ def records_of(
     async def main() -> None:
         for headers in requests:
             pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
-            scope: dict[str, Any] = {
-                "type": "http",
-                "method": method,
-                "path": "/v1/chat/completions",
-                "http_version": "1.1",
-            }
-            scope |= {"headers": [*pairs, (b"content-type", b"application/json")], "client": ("192.0.2.7", 1)}
+            scope = http_scope("/v1/chat/completions", method, [*pairs, (b"content-type", b"application/json")])
             content = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
-            messages: Iterator[dict[str, Any]] = iter([{"type": "http.request", "body": content}])
-
-            async def receive(messages: Iterator[dict[str, Any]] = messages) -> dict[str, Any]:
-                return next(messages, {"type": "http.disconnect"})
-
-            async def send(_message: Any) -> None:
-                pass
-
-            await middleware(scope, receive, send)
+            client = Client([*body_messages(content), {"type": "http.disconnect"}])
+            await middleware(scope, client.receive, client.send)
 
     try:
         asyncio.run(main())

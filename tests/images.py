@@ -38,7 +38,7 @@ exec "$@"
 
 
 def wheels() -> list[Path]:
-    """Return the wheels of `make wheels`, else that of `make wheel`."""
+    """Return the wheels of `make wheels`, else those of `make wheel`."""
     places = (ROOT / "dist" / "wheels", ROOT / "dist")
     return next((found for place in places if (found := sorted(place.glob("*.whl")))), [])
 

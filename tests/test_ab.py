@@ -227,7 +227,7 @@ def test_a_signal_ends_it_at_once_with_recording_on(recorded: Recorded, number: 
         process.send_signal(number)
         out, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "It did not last as long as was asked for: a signal has ended it early." in out
+    assert "The comparison is incomplete: a signal has ended it early." in out
     assert log.warning("w")
     assert in_force(config) == set()
     wait_until(lambda: len(changes(config)) == 2, "its end to be on record")
@@ -311,13 +311,13 @@ def test_a_wrong_value_is_named_with_what_is_allowed(recorded: Recorded, argumen
 def test_a_directory_without_a_server_is_refused(tmp_path: Path, configure: Configure) -> None:
     done = run("ab", "--queue-directory", str(tmp_path / "none"))
     assert done.code == 2
-    assert f"queue_directory={tmp_path / 'none'}: there is none" in done.err
+    assert f"queue_directory={tmp_path / 'none'}: does not exist" in done.err
     assert not (tmp_path / "none").exists()
     config = configure()
     Logger(config).close()
     done = ab(config)
     assert (done.code, done.out) == (2, "")
-    assert f"queue_directory={config.resolved_queue_directory}: no server runs there" in done.err
+    assert f"queue_directory={config.resolved_queue_directory}: no server uses it" in done.err
     assert in_force(config) == set()
 
 
@@ -330,7 +330,7 @@ def test_in_another_folder_it_leaves_a_server_with_the_same_default_name_alone(
     with Logger(config):
         done = run("ab")
     shutil.rmtree(config.resolved_queue_directory)
-    assert (done.code, "there is none" in done.err) == (2, True), done
+    assert (done.code, "does not exist" in done.err) == (2, True), done
     assert str(config.resolved_queue_directory) not in done.err
 
 

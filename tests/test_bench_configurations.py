@@ -191,7 +191,7 @@ def test_a_wrong_command_line_is_refused_by_name(
 def test_a_round_that_fails_says_why(write: Write) -> None:
     order = {"seconds": 0, "seed": 0, "old": {"file": str(write("wrong", "slow_s: -1\n")), "parameters": {}}}
     with pytest.raises(RuntimeError, match="a round ended with exit code 1"):
-        bench._run(order)
+        bench._run(order, bench.ROUND)
 
 
 def test_the_recipe_of_the_documentation_writes_the_summary(write: Write, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import random
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from loadtests.cost import growth as growth_module
 from loadtests.cost.growth import QUANTITIES, series_of
 from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS
 from loadtests.cost.growth_quantity import Place, Quantity, Sample, take_turns
-from loadtests.cost.growth_series import Grown
 
 pytestmark = pytest.mark.servers
 
@@ -27,7 +25,7 @@ def test_every_quantity_is_measured_with_its_control_and_every_record_arrives(
     monkeypatch.setattr(sys, "argv", ["growth.py", "--quick", "--json", str(result)])
     growth_module.main()
     output = capsys.readouterr().out
-    found: Grown = json.loads(result.read_text(encoding="utf-8"))
+    found = json.loads(result.read_text(encoding="utf-8"))
     assert found["quick"]
     assert [series["name"] for series in found["growth"]] == ["processes", "record-bytes", "streams", "threads"]
     for quantity, series in zip(QUANTITIES, found["growth"], strict=True):
@@ -86,7 +84,7 @@ def test_what_falls_is_said_to_fall() -> None:
 
 def test_where_logging_took_no_longer_than_the_control_nothing_is_claimed() -> None:
     found = samples(THREADS, 1.0)
-    found[THREADS.places[0]][2] = replace(found[THREADS.places[0]][2], logged_ns=1.0)
+    found[THREADS.places[0]][2] = found[THREADS.places[0]][2]._replace(logged_ns=1.0)
     series = series_of(THREADS, found)
     assert series["growth"] is None
     assert "not measured, since in some round the work with logging took no longer than without." in series["sentence"]

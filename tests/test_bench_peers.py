@@ -331,8 +331,7 @@ def test_the_example_prints_tables_and_goals() -> None:
 @pytest.mark.servers
 def test_the_method_of_fapilog_counts_every_record_of_the_burst() -> None:
     pytest.importorskip("fapilog", reason="fapilog is not installed")
-    from loadtests.cost.bench_fapilog import goals
-    from loadtests.cost.fapilog_method import compared
+    from loadtests.cost.bench_fapilog import compared, goals
 
     result = compared(1, lambda _step: None, quick=True)
     assert [goal["verdict"] for goal in goals(result)][2:] == ["reached", "reached"]

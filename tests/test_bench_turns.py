@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,78 +12,63 @@ from typing import Any
 import pytest
 
 from inference_logging.read.stats.interval import Interval
+from loadtests import harness
 from loadtests.turns import bench_turns
 from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_inside import rows_of
 from loadtests.turns.bench_turns_peers import Workload
-from loadtests.turns.bench_turns_ratio import across, ratio, trimmed_interval, verdict
-from loadtests.turns.bench_turns_report import Case, Row
+from loadtests.turns.bench_turns_report import Case, Row, doubt, verdict
 from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
-from loadtests.turns.wrk import find_wrk, run_wrk
 
 ARMS = 3
 
 
-def blocks(logged: float, control: float, count: int = 2000) -> list[Block]:
-    """Return blocks of a machine that drifts, with noise of 2 % on each slice and an outlier in one of 30."""
+def rounds(added_us: float, chunk_us: float, control: float = 1.0) -> list[dict[str, Any]]:
+    """Return what three processes find: an application of 10 µs, noise of 1 % and an outlier in one of 30 batches."""
     noise = random.Random(1)
-    found = []
-    for number in range(count):
-        mood = 1e6 * (1 + number / count)
-        slices = [mood * cost * noise.gauss(1, 0.02) for cost in (1.0, logged, control)]
-        if number % 30 == 0:
-            slices[noise.randrange(3)] *= 10
-        found.append(tuple(map(int, slices)))
-    return found
+
+    def batch(number: int, cost: float) -> dict[str, dict[str, float]]:
+        times = {"none": 10.0, "old": 10 + cost, "control": (10 + cost) * control}
+        outlier = 5.0 if number % 30 == 0 else 1.0
+        return {arm: {"cpu_us": us * outlier * noise.gauss(1, 0.01), "listener_us": 1.0} for arm, us in times.items()}
+
+    costs = {"GET": added_us, "POST of JSON": 2 * added_us, "stream of 64 chunks": 2 * added_us + 64 * chunk_us}
+    return [
+        {"kinds": {kind: {"batches": [batch(at, cost) for at in range(200)]} for kind, cost in costs.items()}}
+        for _ in range(3)
+    ]
 
 
-def test_a_known_ratio_is_found_under_drift_noise_and_outliers() -> None:
-    row = Row.of(Case("a", least_ratio=0.970), blocks(1 / 0.98, 1.0), 1.0)
-    assert row.ratio.holds(0.98)
-    assert row.ratio.half < 0.003
-    assert row.is_precise
-    assert row.verdict() == "goal ≥ 0.970: reached"
-    assert Row.of(Case("a", least_ratio=0.985), blocks(1 / 0.98, 1.0), 1.0).verdict() == "goal ≥ 0.985: not reached"
-
-
-def test_added_microseconds_are_judged_per_request() -> None:
-    row = Row.of(Case("a", requests=64, most_added_us=2.0), blocks(1.1, 1.0), 1.0)  # of 1.5 ms for a slice
-    assert row.added_us.value == pytest.approx(2.34, rel=0.05)
-    assert row.verdict() == "goal ≤ 2 µs: not reached"
-    assert Row.of(Case("a", requests=128, most_added_us=2.0), blocks(1.1, 1.0), 1.0).verdict() == "goal ≤ 2 µs: reached"
-
-
-def test_a_goal_within_the_interval_is_said_to_be_close() -> None:
-    row = Row.of(Case("a", least_ratio=0.98), blocks(1 / 0.98, 1.0), 1.0)
-    assert row.verdict().endswith("reached, but within noise of the goal")
+def test_a_known_cost_is_found_under_noise_and_outliers() -> None:
+    request, stream, chunk = rows_of("a", rounds(1.5, 0.1))
+    assert [row.name for row in (request, stream, chunk)] == ["a", "a, stream of 64", "a, one chunk"]
+    assert request.added_us.holds(1.5)
+    assert chunk.added_us.holds(0.1)
+    assert request.verdict() == "goal ≤ 2 µs: reached"
+    assert stream.added_us.holds(9.4)
+    assert chunk.verdict() == "goal ≤ 0.12 µs: reached"
+    request, _, chunk = rows_of("a", rounds(2.5, 0.2))
+    assert request.verdict() == "goal ≤ 2 µs: not reached"
+    assert chunk.verdict() == "goal ≤ 0.12 µs: not reached"
 
 
 def test_a_control_off_one_is_not_measured() -> None:
-    row = Row.of(Case("a", least_ratio=0.970), blocks(1 / 0.98, 1.01), 1.0)
-    assert row.verdict() == "goal ≥ 0.970: not measured: the control is off 1"
+    request, _, chunk = rows_of("a", rounds(1.5, 0.1, control=1.05))
+    assert request.verdict() == "goal ≤ 2 µs: not measured: the control is off 1"
+    assert chunk.verdict() == "goal ≤ 0.12 µs: not measured: the control is off 1"
+
+
+def test_a_goal_within_the_interval_is_said_to_be_close() -> None:
+    assert Row("a", Interval(2.0, 1.9, 2.1), 2.0, None).verdict() == (
+        "goal ≤ 2 µs: reached, but within noise of the goal"
+    )
 
 
 def test_a_control_wider_than_the_claim_is_not_measured() -> None:
     wide = Interval(1.0, 0.99, 1.01)
-    assert verdict(True, wide, distance=0.015) == "not measured: the control is wider than the claim"
-    assert verdict(True, wide, distance=0.030) == "reached"
-    assert verdict(False, wide, distance=0.030) == "not reached"
-
-
-def test_a_case_without_goal_claims_what_it_measured() -> None:
-    assert Row.of(Case("a"), blocks(1 / 0.98, 1.0), 1.0).verdict() == "measured"
-    assert Row.of(Case("a"), blocks(1.0, 1.0), 1.0).verdict() == "not measured: the control is wider than the claim"
-
-
-def test_the_interval_of_a_single_value_is_that_value() -> None:
-    assert trimmed_interval([2.5]) == Interval(2.5, 2.5, 2.5)
-    assert ratio([3.0], [2.0]).value == pytest.approx(1.5)
-
-
-def test_processes_that_differ_widen_the_interval() -> None:
-    found = across([Interval(value, value - 0.001, value + 0.001) for value in (0.96, 0.97, 0.98, 0.99)])
-    assert found.value == pytest.approx(0.975)
-    assert found.half == pytest.approx(3.182 * 0.01291 / 2, rel=1e-3)
-    assert across([Interval(1.0, 0.9, 1.1)]) == Interval(1.0, 0.9, 1.1)
+    assert verdict(True, doubt(wide, 0.015)) == "not measured: the control is wider than the claim"
+    assert verdict(True, doubt(wide, 0.030)) == "reached"
+    assert verdict(False, doubt(wide, 0.030)) == "not reached"
 
 
 def peers(added: dict[str, float], process: int) -> list[Block]:
@@ -94,7 +78,7 @@ def peers(added: dict[str, float], process: int) -> list[Block]:
         tuple(
             round(64_000 * (100 + added.get(arm, 1.0) * (arm != "nothing") + noise.gauss(0, 0.5))) for arm in COMPARED
         )
-        for _ in range(400)
+        for _ in range(100)
     ]
 
 
@@ -157,13 +141,13 @@ async def _nothing(*_: Any) -> Any:
 
 @pytest.mark.servers
 def test_a_server_has_an_arm_for_each_package_and_records_what_ours_served() -> None:
-    if find_wrk() is None:
+    if (wrk := harness.find_wrk()) is None:
         pytest.skip("wrk is missing")
     with bench_turns.running(COMPARED) as server:
-        url, script = server.target("/v1/chat/completions")
-        server.ask("restart?2")
-        run_wrk(shutil.which("wrk") or "", url, 1, 1, script)
+        load = bench_turns.Load(wrk, 1, 1, 1, least_blocks=1)
+        found = server.measure(load, "/v1/chat/completions", Case("POST", 2))
         server.stop()  # raises unless each request to an arm of ours has its record
+    assert all(min(block) > 0 for block in found["blocks"])
 
 
 @pytest.mark.servers

@@ -34,7 +34,7 @@ def test_the_directory_of_a_service_goes_once_its_last_process_has_ended(configu
     assert clean(directory).out == f"removed {directory}\n"
     assert not directory.exists()
     again = clean(directory)
-    assert (again.code, again.err.count("there is none")) == (2, 1)
+    assert (again.code, again.err.count("does not exist")) == (2, 1)
     with Logger(config) as logger:
         assert get_logger("t").warning("n")
         assert logger.flush(), "a service that begins again makes it anew"

@@ -198,7 +198,7 @@ from pathlib import Path
 from loadtests.compare import report
 from loadtests.compare.load import Load
 from loadtests.compare.measure import Books
-from loadtests.compare.summary import rows
+from loadtests.compare.report import rows
 modes = {{"none": 1000, "uvicorn-access": 700, "stdlib-file": 600, "stdlib-queue": 500, "ours": 990, "control": 1001}}
 loads = {{mode: [Load(rps, 0, 1.0, 2.0, 9.0, 0.9)] for mode, rps in modes.items()}}
 books = {{(scenario, mode): Books(1000, 1000) for scenario in ("trivial", "chat") for mode in modes}}

@@ -186,7 +186,7 @@ def test_the_tables_name_outcomes_times_models_routes_tokens_and_drops(tmp_path:
         "Dropped records",
     ):
         assert f"\n\n{title}\n" in out, title
-    assert "500 records, each counted as often as its adjusted_count says." in out
+    assert "500 records, each weighted by its adjusted_count." in out
     assert "queue_full, INFO   12,345" in out
     assert all(line == line.rstrip() for line in out.splitlines())
 

@@ -64,7 +64,7 @@ def test_segments_that_were_last_written_before_a_time_are_not_read(directory: P
     for segment in directory.iterdir():
         os.utime(segment, (0, 0))
     done = run("tail", str(directory), "--since", "1h", "--where", "attributes.n=1")
-    assert (done.code, done.out, "the newest is older than" in done.err) == (0, "", True), done.err
+    assert (done.code, done.out, "the newest record is older than" in done.err) == (0, "", True), done.err
     assert "old-" not in done.err
 
 
@@ -209,7 +209,7 @@ def test_following_waits_for_a_directory_that_is_not_there_yet(tmp_path: Path) -
     later = tmp_path / "later"
     with following(later, "--json") as tail:
         assert tail.stderr is not None
-        assert f"waits for {later}, which is not there yet" in tail.stderr.readline()
+        assert f"waits for {later}, which does not exist yet" in tail.stderr.readline()
         write_segment(later, [log(1, "first")], sealed=False)
         assert json.loads(next_line(tail))["message"] == "first"
 

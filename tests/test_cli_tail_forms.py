@@ -16,7 +16,7 @@ import pytest
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 
-NOT_A_NUMBER = "no record has chunk_gap_mean_us>2 ms: chunk_gap_mean_us is a number, and '2 ms' is none"
+NOT_A_NUMBER = "no record has chunk_gap_mean_us>2 ms: chunk_gap_mean_us is a number, but '2 ms' is not"
 COMMAND = [sys.executable, "-m", "inference_logging.cli.main", "tail"]
 
 
@@ -70,7 +70,7 @@ def test_following_the_link_goes_on_with_what_the_newest_segment_is_then(directo
 
 
 def test_what_it_waits_for_is_said(directory: Path) -> None:
-    for place, waits in ((directory.parent / "later", "which is not there yet"), (directory, "of none in")):
+    for place, waits in ((directory.parent / "later", "which does not exist yet"), (directory, "of none in")):
         command = [*COMMAND, str(place), "--follow", "--prefix", "none"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
             assert tail.stderr is not None
@@ -147,16 +147,19 @@ def test_a_name_that_no_record_has_is_refused(arguments: list[str], sentence: st
         (["--event", "sink.failed"], "no event is sink.failed"),
         (["--where", "attributes.n=7", "--where", "outcome=ok"], "no record has attributes.n=7 (there are 1)"),
         (["--where", "model=m"], "no record has model=m"),
-        (["--where", "attributes.n=1", "--where", "outcome=ok"], "some records pass each filter, none passes all"),
+        (
+            ["--where", "attributes.n=1", "--where", "outcome=ok"],
+            "each filter finds records, but no record passes all of them",
+        ),
         (["--where", "outcome==ok"], "no record has outcome==ok: write one =, outcome=ok (there are ok)"),
         (
             ["--where", "duration_s>100ms"],
-            "no record has duration_s>100ms: duration_s is a number, and '100ms' is none; in seconds, duration_s>0.1",
+            "no record has duration_s>100ms: duration_s is a number, but '100ms' is not; in seconds, duration_s>0.1",
         ),
         (["--where", "chunk_gap_mean_us>2 ms"], f"{NOT_A_NUMBER}; in microseconds, chunk_gap_mean_us>2000"),
-        (["--where", "status=5xx"], "no record has status=5xx: status is a number, and '5xx' is none (there are 200)"),
+        (["--where", "status=5xx"], "no record has status=5xx: status is a number, but '5xx' is not (there are 200)"),
         (["--trace", "4BF9"], "no trace_id begins with 4bf9; it may be sampled out, or in another directory"),
-        (["--since", "2026-11-22"], "the newest is older than 2026-11-22T00:00:00.000000000Z"),
+        (["--since", "2026-11-22"], "the newest record is older than 2026-11-22T00:00:00.000000000Z"),
         (["--where", "outcome=\x1b[2J"], "no record has outcome=\\u001b[2J (there are ok)"),
     ],
 )

@@ -68,14 +68,6 @@ def test_every_command_takes_a_configuration_file_and_a_service_name(name: str) 
     assert options["--service-name"] == "service_name"
 
 
-def test_the_commands_that_take_a_queue_directory_are_those_of_the_page() -> None:
-    commands = {name: root.get_command(click.Context(root), name) for name in COMMANDS}
-    options = {name: command.params for name, command in commands.items() if command is not None}
-    taking = {name for name, given in options.items() for one in given if "--queue-directory" in one.opts}
-    (sentence,) = re.findall(r"`--queue-directory` names.*?have it", (ROOT / "docs/reading.md").read_text(), re.DOTALL)
-    assert set(re.findall(r"`([a-z]+)`", sentence)) == taking
-
-
 @pytest.mark.parametrize("command", READING)
 def test_a_missing_directory_is_named(command: str, tmp_path: Path) -> None:
     assert f"{tmp_path}/none: no such directory" in refused(*READING[command], str(tmp_path / "none"))
@@ -153,7 +145,7 @@ def test_without_arguments_the_help_is_shown() -> None:
 
 def test_the_exit_codes_are_one_table_in_help_and_docs() -> None:
     shown = run("--help").out
-    page = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for code, meaning in EXIT_CODES.items():
         assert re.search(rf"^ +{code} +", shown, re.MULTILINE), code
         assert f"| {code} | {meaning} |" in page
@@ -163,11 +155,11 @@ def test_a_capture_says_which_texts_it_does_not_have(recorded: Recorded, monkeyp
     capture = ("ctl", "--queue-directory", str(recorded.config.resolved_queue_directory), "capture", "--route")
     lines = run(*capture, "/a").out.splitlines()
     off = "capture_input: off, capture_output: off, capture_body: off"
-    assert lines[-1] == f"not captured     what this configuration has off: {off}, record_headers: none"
+    assert lines[-1] == f"not captured     off in this configuration: {off}, record_headers: none"
     monkeypatch.setenv("INFERENCE_LOGGING_CAPTURE_INPUT", "full")
     monkeypatch.setenv("INFERENCE_LOGGING_CAPTURE_OUTPUT", "full")
     monkeypatch.setenv("INFERENCE_LOGGING_RECORD_HEADERS", "x-a")
-    assert run(*capture, "/b").out.splitlines()[-1].endswith(" has off: capture_body: off")
+    assert run(*capture, "/b").out.splitlines()[-1].endswith(" off in this configuration: capture_body: off")
     monkeypatch.setenv("INFERENCE_LOGGING_CAPTURE_BODY", "raw")
     assert "not captured" not in run(*capture, "/c").out
     assert "not captured" not in run(*capture, "wrong").out

@@ -65,8 +65,8 @@ def test_a_value_that_returns_to_the_default_says_so(write: Write) -> None:
     ("old", "new", "sentence", "shares"),
     [
         ("", "slow_s: 1\n", "Processes with either file share a queue directory, and with it one listener.", True),
-        ("", "redact_patterns: [email]\n", "a listener each, since `redact_patterns` would differ", False),
-        ("queue_directory: /q\n", "queue_directory: /q\ndirectory: /l\n", "and `directory` of it would differ", False),
+        ("", "redact_patterns: [email]\n", "each with a listener, since `redact_patterns` would differ", False),
+        ("queue_directory: /q\n", "queue_directory: /q\ndirectory: /l\n", "and `directory` would differ", False),
         ("queue_directory: /q\n", "queue_directory: /r\n", "Queues move from /q to /r", False),
     ],
 )

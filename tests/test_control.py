@@ -310,7 +310,7 @@ def test_more_captures_than_there_is_room_for_are_refused(recorded: Recorded) ->
 def test_a_directory_without_servers_is_reported_with_what_names_another_one(tmp_path: Path) -> None:
     done = run("ctl", "--queue-directory", str(tmp_path / "none"), "show")
     assert done.code == 2
-    assert f"queue_directory={tmp_path / 'none'}: there is none" in done.err
+    assert f"queue_directory={tmp_path / 'none'}: does not exist" in done.err
     assert "--service-name" in done.err
     assert not (tmp_path / "none").exists()
 

@@ -47,9 +47,9 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("docs/commands.md", "text"): (None, "tests/test_docs_reference.py"),
     ("docs/console.md", "text"): (1, OUTPUT),
     ("docs/export.md", "text"): (1, "test_the_statement_of_an_export_has_these_words"),
+    ("docs/kubernetes-node.md", "text"): (1, "a drawing"),
     ("docs/object-storage.md", "text"): (1, "test_keys_of_objects_have_this_form"),
     ("docs/opensearch.md", "text"): (1, "a header, as HTTP has it"),
-    ("docs/records.md", "text"): (1, OUTPUT),
     ("docs/rust.md", "rust"): (2, "native/rust/src/lib.rs"),
     ("docs/segment-index.md", "sql"): (1, "tests/test_table.py"),
     ("docs/syslog.md", "text"): (4, "tests/shipping/test_syslog_forms.py"),
@@ -65,7 +65,6 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("examples/fastapi/README.md", "text"): (2, "tests/test_example_pages.py"),
     ("examples/rust_producer/README.md", "text"): (1, OUTPUT),
     ("helm/README.md", "dockerfile"): (1, "tests/chart/test_dockerfile.py"),
-    ("helm/README.md", "text"): (1, "a drawing"),
     ("native/README.md", "text"): (1, "tests/test_map.py"),
 }
 """Page and language, with the number of blocks (None: the page is written from the code), and the tests that read them

@@ -1,132 +1,40 @@
-"""`docs/commands.md` and `docs/metrics.md` are written from the code."""
+"""`docs/commands.md`, `docs/metrics.md` and `docs/request.md` are written from the code."""
 
 from __future__ import annotations
 
-import asyncio
-import copy
 import re
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import click
 import pytest
 
-from inference_logging import Config, InferenceLoggingMiddleware, Logger
-from inference_logging.cli.main import COMMANDS, EXIT_CODES
-from inference_logging.cli.main import command as root
-from inference_logging.metrics import metrics_of
-from inference_logging.record.health import Watch
+from inference_logging import Config
+from inference_logging.record.config.problems import is_size
+from inference_logging.record.config.reference import size
 from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
 from inference_logging.record.started import FIELDS as STARTED_FIELDS
 from tests.shown import source
+from tools.reference import PAGES, commands
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
-_PRINTED: Final = (
-    "Printed by `python tests/test_docs_reference.py {}`; a test fails while this file says something else."
-)
-_WIDTH: Final = 100
-_ABOUT: Final = (
-    "A counter's samples end with `_total`. They are served as [health-and-metrics.md](health-and-metrics.md) says. "
-    "Those of requests and engines are there once there was such a request or record; those of times in the "
-    "engine (`inference_logging_engine_queue_time_seconds`, `…_prefill_time_seconds`, `…_decode_time_seconds`) come "
-    "with `engine_records`."
-)
-
-
-def commands() -> str:
-    """Return the page of commands: each with its help."""
-    lines = ["# Commands", "", _PRINTED.format("commands"), "", "| command | |", "|---|---|"]
-    lines += [f"| [`{name}`](#{name}) | {entry.summary} |" for name, entry in COMMANDS.items()]
-    lines += ["", "| exit code | meaning |", "|---|---|"]
-    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
-    context = click.Context(root, info_name="inference-logging", **root.context_settings)
-    for name in COMMANDS:
-        command = root.get_command(context, name)
-        assert command is not None
-        lines += ["", f"## {name}", *_help(command, name, context)]
-        if isinstance(command, click.Group):
-            own = click.Context(command, info_name=name, parent=context)
-            for inner in command.list_commands(own):
-                found = command.get_command(own, inner)
-                assert found is not None
-                lines += ["", f"### {name} {inner}", *_help(found, inner, own)]
-    return "\n".join(lines) + "\n"
-
-
-def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
-    command = copy.copy(command)
-    command._help_option = None  # another test may have shown it without its group
-    context = click.Context(
-        command,
-        info_name=name,
-        parent=parent,
-        terminal_width=_WIDTH,
-        max_content_width=_WIDTH,
-        **command.context_settings,
-    )
-    yield from ("", "```text", *(line.rstrip() for line in command.get_help(context).splitlines()), "```")
-
-
-def metrics() -> str:
-    """Return the page of metrics: each family with its kind, unit and meaning."""
-    with tempfile.TemporaryDirectory() as folder:
-        tenants = {"record_headers": ("x-tenant=tenant.id",), "metrics_tenants": ("acme",)}
-        places = {"directory": Path(folder) / "logs", "queue_directory": Path(folder) / "queues"}
-        config = Config(**places, **tenants, audit="on")
-        with Logger(config) as logger:
-            _stream(config)
-            logger.event("engine.stats", STATS_FIELDS)(0, 10.0, 1, 0, 0.5, *[None] * (len(STATS_FIELDS) - 5))
-            assert logger.flush(60)
-            found = metrics_of(logger, Watch(config, logger.service, audit=logger.audit_service)).families()
-    lines = ["# Metrics", "", _PRINTED.format("metrics"), ""]
-    lines.append(_ABOUT)
-    lines += ["", "| name | kind | unit | meaning |", "|---|---|---|---|"]
-    lines += [f"| `{name}` | {kind} | {unit} | {meaning} |" for name, kind, unit, meaning, _ in sorted(found)]
-    return "\n".join(lines) + "\n"
-
-
-def _stream(config: Config) -> None:
-    """Serve a stream that has something in each histogram of requests, of a tenant."""
-    json, stream = (b"content-type", b"application/json"), (b"content-type", b"text/event-stream")
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/chat/completions",
-        "headers": [json, (b"x-tenant", b"acme")],
-    }
-    usage = b'data: {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}\n\n'
-    parts = [b'data: {"model": "m"}\n\n'] * 3 + [usage, b""]
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b'{"model": "m", "stream": true}'}
-
-    async def send(_message: object) -> None:
-        await asyncio.sleep(0.001)  # a moment between two chunks
-
-    async def app(_scope: object, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": [stream]})
-        for part in parts:
-            await send({"type": "http.response.body", "body": part, "more_body": bool(part)})
-
-    asyncio.run(InferenceLoggingMiddleware(app, config)(scope, receive, send))
-
-
-PAGES: Final = {"commands": commands, "metrics": metrics}
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_says_what_the_code_says(name: str) -> None:
     page = DOCS / f"{name}.md"
-    assert page.read_text(encoding="utf-8") == PAGES[name](), f"python tests/test_docs_reference.py {name} > {page}"
+    assert page.read_text(encoding="utf-8") == PAGES[name](), f"python -m tools.reference {name} > {page}"
 
 
 def test_no_help_shows_the_mark_that_keeps_a_list_as_it_stands() -> None:
     assert r"\b" not in commands()
+
+
+def test_a_size_in_the_reference_is_one_that_a_file_takes() -> None:
+    sizes = {name: field.default for name, field in Config.model_fields.items() if is_size(field)}
+    as_written = {name: size(default) for name, default in sizes.items()}
+    assert as_written["queue_bytes"] == "16MiB"
+    assert Config(**as_written).model_dump(include=set(sizes)) == sizes
 
 
 def test_no_parameter_has_an_empty_unit() -> None:
@@ -217,7 +125,3 @@ def test_the_page_of_events_has_each_with_its_fields() -> None:
     assert set(names_in(own)) <= set(shown)
     assert set(shown) == {*expected, "request", "segment.header", "segment.footer"}
     assert {name: shown[name] for name in expected} == expected
-
-
-if __name__ == "__main__":
-    sys.stdout.write(PAGES[sys.argv[1]]())

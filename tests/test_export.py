@@ -302,7 +302,11 @@ def test_filters_are_those_of_tail_and_times_are_arrivals(directory: Path) -> No
 @pytest.mark.parametrize(
     ("form", "options", "why"),
     [
-        ("mooncake", ["--where", "outcome=error"], "mooncake cannot hold them (no_input_tokens): answers had no usage"),
+        (
+            "mooncake",
+            ["--where", "outcome=error"],
+            "mooncake cannot hold them (no_input_tokens): the answers had no usage",
+        ),
         (
             "openai-jsonl",
             ["--where", "outcome=error"],
@@ -310,7 +314,7 @@ def test_filters_are_those_of_tail_and_times_are_arrivals(directory: Path) -> No
         ),
         ("sharegpt", ["--where", "outcome=error"], "sharegpt cannot hold them (no_text): set capture_input: full and"),
         ("perfetto", ["--trace", "4BF9"], "no trace_id begins with 4bf9"),
-        ("perfetto", ["--where", "duration_s>100ms"], "no record has duration_s>100ms: duration_s is a number, and"),
+        ("perfetto", ["--where", "duration_s>100ms"], "no record has duration_s>100ms: duration_s is a number, but"),
         ("perfetto", ["--since", "2027-01-01"], "no request arrived in that time"),
         (
             "perfetto",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.errors import ConfigError
 from tests.identity import BODY, HEADERS, SECRET, Configure, answer, keyed_hash, records_of, served
-from tests.support import read_lines
+from tests.support import Client, http_scope, read_lines, serve_one
 
 
 def test_a_record_has_the_headers_that_are_asked_for_and_no_others(keyed: Configure) -> None:
@@ -120,23 +119,10 @@ def test_requests_and_tokens_are_counted_by_listed_tenant_and_the_rest_as_other(
 
 def served_metrics(config: Config) -> str:
     """Return the page of the middleware's own route."""
-    sent: list[Any] = []
-
-    async def main() -> None:
-        middleware = InferenceLoggingMiddleware(answer, config)
-        scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": []}
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b""}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        await middleware(scope, receive, send)
-        middleware._close()
-
-    asyncio.run(main())
-    return b"".join(message.get("body", b"") for message in sent).decode()
+    middleware, client = InferenceLoggingMiddleware(answer, config), Client()
+    serve_one(middleware, http_scope("/metrics"), client)
+    middleware._close()
+    return b"".join(message.get("body", b"") for message in client.sent).decode()
 
 
 def test_the_provider_stands_in_records_of_operations_only_and_the_header_says_which_names_are_used(

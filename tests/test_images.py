@@ -69,9 +69,10 @@ def config(volume: Path) -> Config:
 
 @pytest.fixture(scope="module", params=PROCESSORS)
 def listener(request: pytest.FixtureRequest, storage: Storage, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """Build the image for a processor. The program out of the wheel stands for the stage that installs the wheel."""
+    """Build the image for a processor. The program out of its wheel stands for the stage that installs wheels."""
     machine = PROCESSORS[request.param]
-    wheel = next((wheel for wheel in wheels() if wheel.stem.endswith(machine)), None)
+    named = (wheel for wheel in wheels() if wheel.name.startswith("inferlog_listener-"))
+    wheel = next((wheel for wheel in named if wheel.stem.endswith(machine)), None)
     if wheel is None:
         pytest.skip(f"no wheel for {machine}, which `make wheel` (this machine's) or `make wheels` (all) builds")
     place = tmp_path_factory.mktemp("wheel")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from inference_logging.read.stats.interval import Interval, bootstrap, ratio, trimmed_mean
+from inference_logging.read.stats.interval import Interval, bootstrap, of_groups, ratio, trimmed_mean
 
 
 def test_an_interval_holds_the_true_median_about_as_often_as_it_says() -> None:
@@ -26,6 +26,12 @@ def test_a_ratio_by_turns_finds_a_factor_below_a_drift_that_is_larger() -> None:
 
 def test_what_got_in_between_at_either_end_is_left_out() -> None:
     assert trimmed_mean([1.0] * 18 + [1000.0, -1000.0]) == 1.0
+
+
+def test_groups_that_differ_widen_the_interval() -> None:
+    alike, apart = ([[mean + turn / 100 for turn in range(20)] for mean in means] for means in ((5, 5, 5), (4, 5, 6)))
+    assert of_groups(alike).value == of_groups(apart).value == pytest.approx(5.095)
+    assert of_groups(apart).half > 5 * of_groups(alike).half
 
 
 @pytest.mark.parametrize(("numerators", "denominators"), [([1.0], [0.0]), ([1.0, 2.0], [1.0])])

@@ -398,12 +398,11 @@ def test_what_make_builds_needs_no_library() -> None:
 
 @pytest.mark.real
 @pytest.mark.skipif(not WHEELS, reason="make wheel was not run")
-def test_a_wheel_holds_the_program_and_listen_of_its_installation_becomes_it(
-    tmp_path: Path, configure: Configure
-) -> None:
+def test_the_wheels_are_the_package_and_the_program_and_listen_becomes_it(tmp_path: Path, configure: Configure) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(WHEELS[0])]
+    assert [wheel.name.partition("-")[0] for wheel in WHEELS] == ["inferlog", "inferlog_listener"]
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", *map(str, WHEELS)]
     subprocess.run([python, *install], check=True)
     # What the package needs is found behind what is installed with it.
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.compare import arrivals, demo_turns, load, measure, summary
+from loadtests.compare import arrivals, demo_turns, load, measure, report
 from loadtests.compare.arrivals import Arrival
 from loadtests.turns.bench_turns_report import Case
 from loadtests.turns.bench_turns_slices import Block
@@ -103,7 +103,7 @@ def test_without_a_shared_trace_one_is_generated(tmp_path: Path, monkeypatch: py
 def test_ratios_are_taken_within_a_round() -> None:
     modes = {"none": [a_load(1000), a_load(100)], "ours": [a_load(900), a_load(99)]}
     books = {("trivial", mode): measure.Books(1100, None) for mode in modes}
-    row = summary.rows({"trivial": modes}, books)[1]
+    row = report.rows({"trivial": modes}, books)[1]
     assert (row.rps_ratio.value, row.rps_ratio.low, row.rps_ratio.high) == pytest.approx((0.9439, 0.9, 0.99), rel=1e-3)
     assert row.cpu_ratio.value == pytest.approx(1 / 0.9439, rel=1e-3)
 
@@ -193,13 +193,6 @@ def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> 
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("<figure ") == 1
     assert page.count("CPU time, ") == 2
-
-
-def test_what_the_demo_remarks_is_plain_text() -> None:
-    done = demo("from loadtests.compare import demo; print(*demo.HOW_TO_READ)")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "make bench-turns" in done.stdout
-    assert "`" not in done.stdout
 
 
 def test_the_demo_does_without_wrk_and_says_so(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_records_that_cannot_be_written_at_exit_are_counted_in_one_line(tmp_path
         [sys.executable, "-c", WAITS], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
     )
     (line,) = done.stderr.splitlines()
-    assert line.startswith("inference_logging: records of the application are lost, 1 in all: ")
+    assert line.startswith("inference_logging: 1 records of the application are lost: ")
     assert f"queue_directory={tmp_path / 'file'}" in line
 
 

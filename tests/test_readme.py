@@ -146,24 +146,18 @@ def test_each_command_that_is_shown_works(command: str, served: Path) -> None:
     assert run.returncode == (0 if ends else 130), errors
 
 
-ROW = r"^\| `(\w+)` \| (?:`([^`]*)`)? ?\|"
-ROWS = re.findall(ROW, CONFIGURATION, flags=re.MULTILINE)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_the_configuration_table_shows_real_parameters_and_their_defaults(row: tuple[str, str]) -> None:
-    name, default = row
-    parameter = next(parameter for parameter in Config.describe() if parameter.name == name)
-    assert default == ("" if parameter.default is None else str(parameter.default))
+def test_what_to_set_first_is_a_parameter_and_none_for_experts() -> None:
+    shown = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| .*\? \| (.*) \|$", CONFIGURATION, flags=re.MULTILINE)))
+    visible = {parameter.name for parameter in Config.describe() if not parameter.advanced}
+    assert len(shown) > 10
+    assert set(shown) <= visible
 
 
 def test_it_says_how_many_parameters_each_table_has() -> None:
     advanced = [parameter.advanced for parameter in Config.describe()]
     visible = len(advanced) - sum(advanced)
-    sentence = f"{len(advanced)} parameters in two tables: {visible} for everyone, and {sum(advanced)} for experts"
+    sentence = f"{len(advanced)} parameters: {visible} for everyone, and {sum(advanced)} for experts"
     assert sentence in " ".join(CONFIGURATION.split())
-    rows = {name for name, _ in ROWS}
-    assert [parameter.name for parameter in Config.describe() if parameter.advanced and parameter.name in rows] == []
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
@@ -205,6 +199,7 @@ FOLDERS = (
     "loadtests",
     "release",
     "tests",
+    "tools",
     "native/*/src",
     "native/*/include",
     "native/*/tests",

@@ -5,7 +5,6 @@ What the rules find is tested beside them, in native/lines/tests/redact.rs.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -19,28 +18,16 @@ from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_lo
 from inference_logging.errors import ConfigError
 from inference_logging.record.config import ENV_PREFIX
 from inference_logging.testing import capture_records
-from tests.support import Message, Receive, Send, read_records
+from tests.support import Client, answer, body_messages, http_scope, read_records, replying, serve_one
 
 Configure = Callable[..., Config]
 
 
 def post(config: Config, body: object) -> None:
     """Send one request for chat through the middleware."""
-
-    async def app(scope: Message, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
-
-    async def send(message: Message) -> None:
-        pass
-
-    scope: Message = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b""}
-    scope["headers"] = [(b"content-type", b"application/json")]
-    asyncio.run(InferenceLoggingMiddleware(app, config)(scope, receive, send))
+    scope = http_scope("/v1/chat/completions", "POST", [(b"content-type", b"application/json")])
+    client = Client(body_messages(json.dumps(body).encode()))
+    serve_one(InferenceLoggingMiddleware(replying(*answer(b"{}")), config), scope, client)
 
 
 def problem(**parameters: Any) -> str:

@@ -97,7 +97,7 @@ def test_rows_without_ids_have_prompts_of_their_own(written: Callable[..., Path]
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("{", ":2: no JSON"),
+        ("{", ":2: not JSON"),
         ("[]", ":2: must be an object, not list"),
         ({**WITH_BODY, "url": "@evil.example/"}, 'url="@evil.example/": must be a path that begins with /'),
         ({**WITH_BODY, "url": None}, "url=null: must be a path"),
@@ -118,7 +118,7 @@ def test_a_row_that_can_not_be_sent_is_found_before_anything_is(
 @pytest.mark.parametrize(
     ("rows", "form", "said"),
     [
-        ([], None, "there is no request in it"),
+        ([], None, "it has no requests"),
         ([{**WITH_BODY, "timestamp": 2.0}, {**WITH_BODY, "timestamp": 1.0}], None, "sort the file by its timestamps"),
         ([TRACE], "vllm-timed", "3 ids of 1030 tokens are not blocks of 16 tokens"),
         ([{**TRACE, "timestamp": 0.5}], None, "name one with --format (mooncake, vllm-timed, guidellm, aiperf)"),

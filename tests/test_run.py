@@ -15,7 +15,7 @@ import pytest
 import inference_logging.record.run
 from inference_logging import Config
 from tests.command_line import run
-from tests.servers import Server
+from tests.servers import Server, free_port
 from tests.support import read_records, wait_until
 
 Configure = Callable[..., Config]
@@ -91,6 +91,25 @@ def test_requests_of_an_application_that_knows_nothing_are_recorded(
     requests = read_records(config.directory, "request")
     assert [(request["url.path"], request["outcome"]) for request in requests] == [("/", "ok")] * 5
     assert "serves starlette.applications.Starlette: its requests are recorded" in said
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(("workers", "code"), [("1", 3), ("2", 0)])
+def test_a_server_that_cannot_start_returns_what_uvicorn_returns(folder: Path, workers: str, code: int) -> None:
+    """Of its workers it returns nothing: docs/fastapi.md."""
+    server = [sys.executable, *SERVERS["uvicorn"], "--workers", workers]
+    command = [part.replace("{port}", str(free_port())) for part in server]
+    unwritable = {"INFERENCE_LOGGING_DIRECTORY": str(folder / "plain.py" / "logs"), "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-m", "inference_logging.cli.main", "run", "--", *command],
+        env={**os.environ, **unwritable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert "Not a directory" in done.stderr
+    assert done.returncode == code
 
 
 @pytest.mark.servers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import platform
 import sys
@@ -16,7 +15,7 @@ import pytest
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.record.integrations.vllm.started import reported_by
 from inference_logging.record.started import FIELDS, configuration_digest, record_start
-from tests.support import read_lines
+from tests.support import Client, read_lines, serve_one
 
 Configure = Callable[..., Config]
 
@@ -37,18 +36,7 @@ def serve(config: Config, middlewares: int = 1) -> None:
     for _ in range(middlewares):
         wrapped = InferenceLoggingMiddleware(wrapped, config)
 
-    async def main() -> None:
-        messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-
-        async def receive() -> dict[str, Any]:
-            return next(messages)
-
-        async def send(_message: Any) -> None:
-            pass
-
-        await wrapped({"type": "lifespan"}, receive, send)
-
-    asyncio.run(main())
+    serve_one(wrapped, {"type": "lifespan"}, Client([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]))
 
 
 @pytest.mark.parametrize("middlewares", [1, 2])
@@ -97,7 +85,7 @@ def test_an_event_of_the_same_name_with_other_fields_is_no_reason_to_fail(
         logger.event("server.started", ["own"])
         assert record_start(logger) is False
         assert record_start(logger) is False
-    assert capsys.readouterr().err.count("there is no server.started record") == 1
+    assert capsys.readouterr().err.count("no server.started record was written") == 1
 
 
 def engine(**changes: Any) -> Any:

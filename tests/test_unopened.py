@@ -53,7 +53,7 @@ def test_a_server_without_its_log_serves_and_says_so_and_records_once_it_can(
         client.get("/")
     said = capfd.readouterr().err
     assert said.count("requests are NOT recorded until this is repaired: directory=") == 1
-    assert "requests are recorded from here on; 5 were not" in said
+    assert "requests are recorded again; 5 were not" in said
     (counted,) = [one for one in read_records(blocked) if one.get("message") == "requests were not recorded"]
     assert counted["attributes"]["requests"] == 5
     assert len(read_records(blocked, "request")) == 1

@@ -117,7 +117,7 @@ def test_a_directory_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None
         assert len(view.get("api/rows")[1]["rows"]) == 1
         view.process.send_signal(signal.SIGINT)
         _, err = view.process.communicate(timeout=120)
-        assert err == f"inference-logging view: waits for {tmp_path}/later, which is not there yet\n"
+        assert err == f"inference-logging view: waits for {tmp_path}/later, which does not exist yet\n"
 
 
 def refused(*arguments: str) -> str:
@@ -151,7 +151,7 @@ def test_the_port_after_a_busy_one_is_taken_and_said(directory: Path, tmp_path: 
             assert port < view.port < port + 20
             assert view.process.stderr is not None
             assert view.process.stderr.readline() == (
-                f"inference-logging view: port {port} is taken: it listens on {view.port}\n"
+                f"inference-logging view: port {port} is taken; it listens on {view.port}\n"
             )
 
 
@@ -161,7 +161,7 @@ def test_a_port_that_may_not_be_had_is_named(directory: Path, monkeypatch: pytes
         port = other.getsockname()[1]
         done = run("view", "--no-browser", str(directory), "--port", str(port))
     assert done.code == 1
-    assert done.err.startswith(f"inference-logging: port={port}: other programs listen there and on the next ports;")
+    assert done.err.startswith(f"inference-logging: port={port}: other programs use it and the next ports;")
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "duckdb"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inference_logging.read.view.app import STATIC
-from inference_logging.read.view.groups import FIELDS_OF
+from inference_logging.read.where import ALIASES
 from tests.segment_files import log, request, write_segment
 from tests.view_server import Client, serving
 
@@ -108,7 +108,7 @@ def test_values_come_with_the_condition_that_finds_them(client: Client) -> None:
 
 def test_the_list_and_the_groups_have_the_same_fields_of_a_model() -> None:
     (listed,) = re.findall(r'id: "model".*?fields: (\[[^]]*\])', (STATIC / "columns.js").read_text())
-    assert json.loads(listed) == list(FIELDS_OF["model"])
+    assert json.loads(listed) == list(ALIASES["model"])
 
 
 @pytest.mark.parametrize("operator", ["=", "!=", "<", "<=", ">", ">=", "~"])

@@ -194,6 +194,16 @@ def test_a_field_of_the_application_s_own_is_no_unknown_one(page: Window, client
     assert client.get("api/condition", text="attributes.none=1").status == 400
 
 
+def test_the_filter_takes_short_names_and_shows_the_field_that_they_mean(page: Window) -> None:
+    page.open("#/requests?kind=request")
+    page.page.locator("#where").fill("status<=")
+    expect(page.page.locator("#where-offers li")).to_have_text(["status<=20010"])
+    page.page.locator("#where").fill("status=200")
+    page.page.keyboard.press("Enter")
+    page.wait_for_count(10)
+    assert page.chips() == ["http.response.status_code = 200"]
+
+
 def test_text_that_is_found_in_the_panel_leaves_the_page_where_it_is(page: Window, client: Client) -> None:
     page.open(f"#/requests?open={the_key(client, 'outcome=ok')}")
     assert page.page.evaluate("window.find('http.response.status_code')")

@@ -31,8 +31,8 @@ destination.type=loki: must be by otel-collector with mode=node, as the labels o
 {{- if eq (include "inference-logging.hasAuditDatabase" .) "true" }}
 config.audit_sink=sqlite: must be file with mode=node
 {{- end }}
-{{- if .Values.serviceMonitor.enabled }}
-serviceMonitor.enabled: there is no Service with mode=node; use podMonitor
+{{- if eq .Values.monitor.kind "ServiceMonitor" }}
+monitor.kind=ServiceMonitor: there is no Service with mode=node; use PodMonitor
 {{- end }}
 {{- if and .Values.node.inject.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) }}
 node.inject.enabled: needs Kubernetes 1.36, whose API server changes pods by a policy; this one is {{ .Capabilities.KubeVersion.Version }}
@@ -261,10 +261,12 @@ destination.mechanism: must be given where kafka has a username
 podDisruptionBudget: must have one of minAvailable and maxUnavailable
 {{- end }}
 {{- end }}
-{{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled }}
-podMonitor.enabled: must not be with serviceMonitor.enabled, as everything would be scraped twice
+{{- range list "containers" "initContainers" "volumes" "nodeSelector" "tolerations" "affinity" "securityContext" "imagePullSecrets" "serviceAccountName" "automountServiceAccountToken" "enableServiceLinks" "terminationGracePeriodSeconds" }}
+{{- if hasKey $.Values.podSpec . }}
+podSpec.{{ . }}: the chart sets it, from a value of its own
 {{- end }}
-{{- if and (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) (not (include "inference-logging.metrics" . | fromYaml)) }}
+{{- end }}
+{{- if and .Values.monitor.kind (not (include "inference-logging.metrics" . | fromYaml)) }}
 listener.mode={{ .Values.listener.mode }}: serves no metrics for the preset {{ .Values.preset }}; set config.metrics_path, or leave listener.mode=sidecar
 {{- end }}
 {{- end }}

@@ -5,7 +5,7 @@
 {{- $command := include (printf "inference-logging.command.%s" .Values.preset) (list . $server) | fromYaml }}
 name: server
 image: {{ include "inference-logging.image" (list $server.image "") | quote }}
-imagePullPolicy: {{ $server.image.pullPolicy }}
+imagePullPolicy: {{ .Values.imagePullPolicy }}
 {{- with $server.command | default $command.command }}
 command:
   {{- toYaml . | nindent 2 }}
@@ -102,7 +102,7 @@ it drains what that left.
 {{- if $isDatabase }}{{ $image = .Values.image }}{{ end -}}
 name: listener
 image: {{ include "inference-logging.image" (list $image .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ $image.pullPolicy }}
+imagePullPolicy: {{ .Values.imagePullPolicy }}
 restartPolicy: Always
 {{- $program := ternary "inference-logging-listener" "/inference-logging-listener" $isDatabase }}
 {{ include "inference-logging.supervisedListener" (list . $program) }}
@@ -118,10 +118,7 @@ env:
   {{- with .Values.listener.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- $preset := include "inference-logging.preset.listener" . | fromYaml }}
-{{- with include "inference-logging.probes" (list $preset.probes .Values.listener.probes) | fromYaml }}
-{{ toYaml . }}
-{{- end }}
+{{ include "inference-logging.listenerProbes" . }}
 resources:
   {{- toYaml .Values.listener.resources | nindent 2 }}
 securityContext:
@@ -157,8 +154,8 @@ volumeMounts:
 {{- define "inference-logging.resourceAttributes" -}}
 {{- $server := include "inference-logging.server" . | fromYaml }}
 {{- $known := list "k8s.pod.name=$(POD_NAME)" "k8s.pod.uid=$(POD_UID)" "k8s.namespace.name=$(POD_NAMESPACE)" "k8s.node.name=$(NODE_NAME)" }}
-{{- with $server.image.tag }}
-{{- $known = append $known (printf "service.version=%s" (include "inference-logging.tag" . | urlquery)) }}
+{{- with regexReplaceAll "@?sha256:.*$" (include "inference-logging.tag" ($server.image.tag | default "")) "" }}
+{{- $known = append $known (printf "service.version=%s" (urlquery .)) }}
 {{- end }}
 {{- join "," $known }}
 {{- end }}

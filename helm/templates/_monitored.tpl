@@ -16,43 +16,41 @@ path: {{ $config.metrics_path | quote }}
 {{- end }}
 
 {{/*
-What is scraped of a pod: (list root kind monitor). All endpoints get the label `service`, by which the dashboard chooses;
+What is scraped of a pod. All endpoints get the label `service`, by which the dashboard chooses;
 for a ServiceMonitor the operator adds it.
 */}}
 {{- define "inference-logging.scraped" -}}
-{{- $root := index . 0 }}
-{{- $monitor := index . 2 }}
-{{- $each := dict "interval" $monitor.interval }}
-{{- if eq (index . 1) "PodMonitor" }}
-{{- $service := dict "targetLabel" "service" "replacement" (include "inference-logging.fullname" $root) }}
+{{- $each := dict "interval" .Values.monitor.interval }}
+{{- if eq .Values.monitor.kind "PodMonitor" }}
+{{- $service := dict "targetLabel" "service" "replacement" (include "inference-logging.fullname" .) }}
 {{- $_ := set $each "relabelings" (list $service) }}
 {{- end }}
-{{- with include "inference-logging.metrics" $root | fromYaml }}
+{{- with include "inference-logging.metrics" . | fromYaml }}
 - port: {{ .name }}
   path: {{ .path }}
   {{- toYaml $each | nindent 2 }}
-  {{- if eq $root.Values.mode "node" }}
+  {{- if eq $.Values.mode "node" }}
   # What is said of a pod's queues is the pod's: its namespace and its name stand in the name of the directory.
   metricRelabelings:
     - { sourceLabels: [directory], regex: "([^/]+)/([^/]+)", targetLabel: namespace, replacement: $1 }
     - { sourceLabels: [directory], regex: "([^/]+)/([^/]+)", targetLabel: pod, replacement: $2 }
   {{- end }}
 {{- end }}
-{{- if ne $root.Values.shipper.type "none" }}
+{{- if ne $.Values.shipper.type "none" }}
 - port: ship-metrics
-  path: {{ (include "inference-logging.shipper" $root | fromYaml).metricsPath }}
+  path: {{ (include "inference-logging.shipper" . | fromYaml).metricsPath }}
   {{- toYaml $each | nindent 2 }}
 - port: ship-up-metrics
   path: /metrics
   {{- toYaml $each | nindent 2 }}
 {{- end }}
-{{- if eq (include "inference-logging.hasListener" $root) "true" }}
+{{- if eq (include "inference-logging.hasListener" .) "true" }}
 - port: up-metrics
   path: /metrics
   {{- toYaml $each | nindent 2 }}
 {{- end }}
-{{- with $monitor.serverPath }}
-- port: {{ ternary "triton-metrics" "http" (eq $root.Values.preset "triton") }}
+{{- with .Values.monitor.serverPath }}
+- port: {{ ternary "triton-metrics" "http" (eq $.Values.preset "triton") }}
   path: {{ . }}
   {{- toYaml $each | nindent 2 }}
 {{- end }}

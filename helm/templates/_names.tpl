@@ -35,10 +35,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The reference of an image: (list image tag), where tag stands in for one that is not given. */}}
 {{- define "inference-logging.image" -}}
 {{- $image := index . 0 }}
-{{- if $image.digest }}
-{{- printf "%s@%s" $image.repository $image.digest }}
-{{- else if or $image.tag (index . 1) }}
-{{- printf "%s:%s" $image.repository (include "inference-logging.tag" ($image.tag | default (index . 1))) }}
+{{- with include "inference-logging.tag" ($image.tag | default (index . 1)) }}
+{{- printf "%s%s%s" $image.repository (ternary "@" ":" (hasPrefix "sha256:" .)) . }}
 {{- else }}
 {{- $image.repository }}
 {{- end }}

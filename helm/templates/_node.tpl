@@ -14,7 +14,7 @@ capabilities: { drop: [ALL], add: {{ toJson . }} }
 {{- $image := .Values.listener.image -}}
 name: listener
 image: {{ include "inference-logging.image" (list $image .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ $image.pullPolicy }}
+imagePullPolicy: {{ .Values.imagePullPolicy }}
 {{ include "inference-logging.supervisedListener" (list . "/inference-logging-listener") }}
   - /inference-logging-listener
   - listen
@@ -38,11 +38,7 @@ env:
   {{- with .Values.listener.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-startupProbe:
-  httpGet: { path: /live, port: metrics }
-  periodSeconds: 1
-  timeoutSeconds: 5
-  failureThreshold: 60
+{{ include "inference-logging.listenerProbes" . }}
 resources:
   {{- toYaml .Values.listener.resources | nindent 2 }}
 securityContext:

@@ -103,20 +103,19 @@ gpu: { count: 0 }
 The listener's: its parent asks whether it is live, since a container that the kubelet replaces makes the pod unready. Its
 readiness answers for the logging where the server itself has no route that does.
 */}}
-{{- define "inference-logging.preset.listener" -}}
-probes:
-  startup:
-    httpGet: { path: /live, port: metrics }
-    periodSeconds: 1
-    timeoutSeconds: 5
-    failureThreshold: 60
-  {{- if and (has .Values.preset (list "triton" "custom")) (not .Values.server.readyOnBacklog) }}
-  readiness:
-    httpGet: { path: /health, port: metrics }
-    periodSeconds: 5
-    timeoutSeconds: 3
-    failureThreshold: 2
-  {{- end }}
+{{- define "inference-logging.listenerProbes" -}}
+startupProbe:
+  httpGet: { path: /live, port: metrics }
+  periodSeconds: 1
+  timeoutSeconds: 5
+  failureThreshold: 60
+{{- if and (eq .Values.mode "server") (has .Values.preset (list "triton" "custom")) (not .Values.server.readyOnBacklog) }}
+readinessProbe:
+  httpGet: { path: /health, port: metrics }
+  periodSeconds: 5
+  timeoutSeconds: 3
+  failureThreshold: 2
+{{- end }}
 {{- end }}
 
 {{/* The command and arguments of each preset: (list root server). */}}

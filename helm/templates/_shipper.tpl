@@ -15,10 +15,10 @@ configuration, in which secrets are only named: the environment has them.
 {{- end }}
 
 {{- define "inference-logging.shipper.otel-collector" -}}
-port: {{ .Values.shipper.port | default 8888 | int64 }}
+port: {{ include "inference-logging.shipperPort" . }}
 metricsPath: /metrics
 configFile: otel-collector.yaml
-command: [{{ .Values.shipper.program | default "/otelcol-contrib" }}]
+command: [{{ (include "inference-logging.shipperImage" . | fromYaml).program }}]
 args:
   - --config=/etc/shipper/otel-collector.yaml
   # A line counts as read when the destination has it, not when it is in the collector's memory.
@@ -30,18 +30,18 @@ env:
 {{- end }}
 
 {{- define "inference-logging.shipper.fluent-bit" -}}
-port: {{ .Values.shipper.port | default 2020 | int64 }}
+port: {{ include "inference-logging.shipperPort" . }}
 metricsPath: /api/v2/metrics/prometheus
 configFile: fluent-bit.yaml
-command: [{{ .Values.shipper.program | default "/fluent-bit/bin/fluent-bit" }}]
+command: [{{ (include "inference-logging.shipperImage" . | fromYaml).program }}]
 args: [--config=/etc/shipper/fluent-bit.yaml]
 {{- end }}
 
 {{- define "inference-logging.shipper.vector" -}}
-port: {{ .Values.shipper.port | default 9598 | int64 }}
+port: {{ include "inference-logging.shipperPort" . }}
 metricsPath: /metrics
 configFile: vector.yaml
-command: [{{ .Values.shipper.program | default "vector" }}]
+command: [{{ (include "inference-logging.shipperImage" . | fromYaml).program }}]
 args: [--config, /etc/shipper/vector.yaml]
 {{- end }}
 
@@ -67,7 +67,7 @@ args: [--config, /etc/shipper/vector.yaml]
 {{- end }}
 {{- end }}
 {{- with $options }}{{ $to = printf "%s?%s" $to (join "&" .) }}{{ end }}
-{{- $port := .Values.shipper.port | default 9465 | int64 }}
+{{- $port := include "inference-logging.shipperPort" . }}
 port: {{ $port }}
 metricsPath: /metrics
 command: [inference-logging, ship]
@@ -95,15 +95,26 @@ env:
   {{- end }}
 {{- end }}
 
+{{/* {repository, tag, program}: shipper.image over what is known of the type. */}}
+{{- define "inference-logging.shipperImage" -}}
+{{- $image := get (.Files.Get "files/shippers.yaml" | fromYaml) .Values.shipper.type }}
+{{- if eq .Values.shipper.type "inference-logging" }}{{ $image = deepCopy .Values.image }}{{ end }}
+{{- include "inference-logging.overlay" (list $image .Values.shipper.image) }}
+{{- toYaml $image }}
+{{- end }}
+
+{{- define "inference-logging.shipperPort" -}}
+{{- .Values.shipper.port | default (get (.Files.Get "files/shippers.yaml" | fromYaml) .Values.shipper.type).port | int64 }}
+{{- end }}
+
 {{/* Starts before the listener and ends after it: what the listener drains is still delivered. */}}
 {{- define "inference-logging.container.shipper" -}}
 {{- $type := .Values.shipper.type }}
 {{- $shipper := include "inference-logging.shipper" . | fromYaml }}
 {{- $own := eq $type "inference-logging" }}
-{{- $image := ternary .Values.image (get .Values.shipper.images $type) $own }}
 name: shipper
-image: {{ include "inference-logging.image" (list $image (ternary .Chart.AppVersion "" $own)) | quote }}
-imagePullPolicy: {{ $image.pullPolicy }}
+image: {{ include "inference-logging.image" (list (include "inference-logging.shipperImage" . | fromYaml) .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ .Values.imagePullPolicy }}
 restartPolicy: Always
 {{ include "inference-logging.supervisedShipper" . }}
   {{- toYaml (concat $shipper.command $shipper.args) | nindent 2 }}

@@ -46,7 +46,7 @@ args:
 {{- define "inference-logging.container.install" -}}
 name: install
 image: {{ include "inference-logging.image" (list .Values.listener.image .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ .Values.listener.image.pullPolicy }}
+imagePullPolicy: {{ .Values.imagePullPolicy }}
 command: [/inference-logging-listener, install, /opt/inference-logging]
 resources:
   requests: { cpu: 1m, memory: 4Mi }

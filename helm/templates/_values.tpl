@@ -1,6 +1,26 @@
 {{/* What the values come to: with the preset, with the package's defaults, as numbers. */}}
 
 {{/*
+Puts into the values what they leave to files/further-values.yaml, in place, as Helm puts in those of values.yaml. Each file
+that makes an object begins with it.
+*/}}
+{{- define "inference-logging.complete" -}}
+{{- include "inference-logging.fill" (list .Values (.Files.Get "files/further-values.yaml" | fromYaml)) }}
+{{- end }}
+
+{{/* Adds to the first of (list given more), in place, what only the second has. */}}
+{{- define "inference-logging.fill" -}}
+{{- $given := index . 0 }}
+{{- range $key, $value := index . 1 }}
+{{- if not (hasKey $given $key) }}
+{{- $_ := set $given $key $value }}
+{{- else if and (kindIs "map" $value) (kindIs "map" (get $given $key)) }}
+{{- include "inference-logging.fill" (list (get $given $key) $value) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
 Puts the second of (list base given) over the first, in place. Nothing, "", [] and {} say nothing; 0 and false do.
 */}}
 {{- define "inference-logging.overlay" -}}

@@ -47,9 +47,9 @@ _MORE_S: Final = 2.0
     default="1s",
     show_default=True,
     metavar="TIME",
-    help="Length of a slice, from 0.2s to 300s: longer than the requests take.",
+    help="Length of a slice, 0.2s to 300s: longer than requests take.",
 )
-@click.option("--seed", type=int, help="Order of the slices, for a repetition. Without it, another one each time.")
+@click.option("--seed", type=int, help="Repeat the order of an earlier run; random without it.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table: times in seconds, costs as shares.")
 @CONFIG
 @SERVICE_NAME
@@ -65,23 +65,21 @@ def command(
 ) -> int:
     """Measure what recording costs on servers that are serving, without a restart.
 
-    Recording is switched off and on in slices, in all processes of the queue directory at once, in a random order
-    within each pair. Printed are requests/s, time to first chunk, time per chunk, CPU time per request and in all,
-    without and with recording, the difference with its interval, and a verdict. The intervals are wide enough that all
-    five hold in 95 % of comparisons (Bonferroni: 99 % each), so one of them alone can be believed.
+    Recording is switched off and on in slices, in all processes of the queue directory at once, in random order within
+    each pair. The result compares requests/s, time to first chunk, time per chunk, CPU time per request and in all,
+    without and with recording: the difference, its interval and a verdict. The intervals are wide enough that all five
+    hold in 95 % of comparisons (Bonferroni: 99 % each), so you can believe each by itself.
 
-    Clients that wait for each answer (a closed loop, as most load generators are) send less where answers take longer.
-    Where that is seen, requests/s and CPU in all get no verdict: they follow the time of requests.
+    Clients that wait for each answer (a closed loop, like most load generators) send less when answers take longer. If
+    that is seen, requests/s and CPU in all get no verdict, since they follow request times.
 
-    Without recording is as after `ctl disable`: about half of the requests have no record, nor has what is logged and
-    connected in those slices. The number of requests is printed, and on record (control.changed). The audit lane goes
-    on.
+    Slices without recording are like `ctl disable`: about half of the requests have no record, nor do logs and
+    connections in those slices. Their number is printed and recorded (control.changed). The audit lane goes on.
+    Recording is on again when the command ends, or within a second if it is killed. Only ASGI requests are timed;
+    requests of other servers are counted.
 
-    Recording is on again when the command ends, also within a second after it is killed. Times are taken of ASGI
-    requests; requests of other servers are only counted.
-
-    Exit code: 0 if the comparison was made, 1 if there was too little traffic or something else ended it, 2 if no
-    server runs or the command line is wrong, 130 if a signal ended it: what was found until then is printed.
+    Exit code: 1 if there was too little traffic or something else ended it; 2 if no server runs; 130 if a signal ended
+    it, after printing what was found.
     """
     config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
     slice_s = _seconds("slice", slice_)
@@ -117,8 +115,8 @@ def _directory(config: Config, *, by_name: bool) -> Path:
     directory = found[0] if found else config.resolved_queue_directory
     if not directory.is_dir():
         raise click.UsageError(
-            f"queue_directory={directory}: there is none; no server of this configuration has run. --config, "
-            "--service-name or --queue-directory name another one"
+            f"queue_directory={directory}: does not exist: no server with this configuration has run. Name "
+            "another one with --config, --service-name or --queue-directory"
         )
     return directory
 
@@ -134,7 +132,7 @@ def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int 
 
     processes = Processes(directory)
     if not processes.servers and not processes.unseen:
-        raise click.UsageError(f"queue_directory={directory}: no server runs there")
+        raise click.UsageError(f"queue_directory={directory}: no server uses it")
     done: list[Pair] = []
     ended, code = None, OK
     with Signals() as signals:
@@ -171,7 +169,7 @@ def _end(comparison: Comparison) -> None:
     try:
         comparison.end()
     except OSError as error:
-        click.echo(f"inference-logging: recording is on again, but that is not on record: {error}", err=True)
+        click.echo(f"inference-logging: recording is on again, but this could not be recorded: {error}", err=True)
 
 
 def _announce(pairs: int, slice_s: float, as_json: bool) -> None:

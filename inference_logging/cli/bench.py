@@ -85,7 +85,7 @@ def _names(names: tuple[str, ...]) -> Callback:
         "inference-logging bench --peers stdlib-queue,ours-event,ours-handler --loops open --sizes 256 --json",
     ),
 )
-@click.option("--peers", callback=_names(NAMES), metavar="NAME,…", help="Only these ways of logging (all).")
+@click.option("--peers", callback=_names(NAMES), metavar="NAME,…", help="Ways of logging to measure (all).")
 @click.option("--threads", callback=_numbers(1, MOST_THREADS), metavar="N,…", help="Numbers of threads (1,16,64).")
 @click.option("--loops", callback=_names(LOOPS), metavar="NAME,…", help="Kinds of load (closed,open).")
 @click.option(
@@ -95,16 +95,16 @@ def _names(names: tuple[str, ...]) -> Callback:
 @click.option(
     "--seconds",
     type=click.FloatRange(0.01, 600),
-    help="How long a cell is measured (0.3); with --against, all of it (30).",
+    help="How long to measure a cell (0.3), or with --against in all (30).",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIRECTORY",
-    help="Write result.json and page.html there; the directory is made.",
+    help="Write result.json and page.html to this directory, which is made.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of tables.")
-@click.option("--quick", is_flag=True, help="One short round with 1 and 16 threads: to see that it works.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of tables.")
+@click.option("--quick", is_flag=True, help="One short round with 1 and 16 threads, to see that it works.")
 @bench_against.CONFIG
 @bench_against.AGAINST
 @click.pass_context
@@ -122,12 +122,12 @@ def command(
 ) -> None:
     """Measure what each way of logging costs here: the standard library, other libraries, and ours.
 
-    Every cell (a peer, a number of threads, a kind of load, a size) runs in a process of its own, in rounds whose order
-    is shuffled. The same record for all; each peer as its own documentation recommends for production, which the result
-    shows. Every call is timed; what arrived is counted in the files. Peers whose library is missing (extra `bench`) are
-    named. All of it takes about 20 minutes.
+    Each cell (a peer, a thread count, a kind of load, a record size) runs in its own process, in rounds of shuffled
+    order. All log the same record; each peer is set up as its own documentation recommends for production, which the
+    result shows. Every call is timed, and the records that arrived are counted in the files. Peers whose library is
+    missing (extra `bench`) are named. A full run takes about 20 minutes.
 
-    With --config and --against: what a change of the configuration costs, as Markdown for its review.
+    With --config and --against: what a configuration change costs, as Markdown for its review.
     """
     if against is not None or config_file is not None:
         _refuse(context, OPTIONS - _WITH_AGAINST, "not with --against")

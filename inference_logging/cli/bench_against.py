@@ -28,11 +28,11 @@ def _file(_context: click.Context, parameter: click.Parameter, path: Path | None
 
 AGAINST: Final = click.option(
     "--against", "against", metavar="OLD", type=click.Path(path_type=Path), callback=_file,
-    help="Measure what --config costs against this configuration file.",
+    help="The configuration file before the change.",
 )  # fmt: skip
 CONFIG: Final = click.option(
     "--config", "config_file", metavar="NEW", type=click.Path(path_type=Path), callback=_file,
-    help="The changed configuration file, with --against.",
+    help="The changed configuration file; measure its cost.",
 )  # fmt: skip
 
 

@@ -40,23 +40,22 @@ def command() -> None:
 @CONFIG
 @click.option("--file", "config_file", type=click.Path(path_type=Path), hidden=True)
 @SERVICE_NAME
-@click.option("--changed", is_flag=True, help="Only what is not the default.")
+@click.option("--changed", is_flag=True, help="Only values that are not the default.")
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter, as if given by keyword.",
+    help="Set a parameter, as by keyword.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of YAML.")
 def show(
     config_file: Path | None, service_name: str | None, changed: bool, settings: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show each value in effect here and where it comes from: keyword, environment, file or default.
+    """Show each value in effect here and its origin: keyword, environment, file or default.
 
-    The YAML is itself a valid configuration file; values that follow from others stand in its comments. What only
-    experts need stands in the group `advanced`.
-    Exit code: 0, or 2 if the configuration is wrong.
+    The YAML is itself a valid configuration file, with derived values as comments and expert parameters in the group
+    `advanced`.
     """
     given = {"config_file": config_file, "service_name": service_name}
     values = {name: value for name, value in given.items() if value is not None}
@@ -77,10 +76,9 @@ def show(
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @CONFIG
 def check(file: Path | None, config_file: Path | None) -> None:
-    """Check FILE (or that of --config) by itself; without one, what the environment and the file that it names make.
+    """Check FILE (or --config's) by itself; without one, what the environment and the file it names give.
 
-    Exit code: 0 with one line if it is right; 1 with one line per problem, each naming parameter and value, and the
-    line of the file where it stands; 2 if there is no FILE.
+    Exit code: 1 with one line per problem, naming parameter, value and line of the file.
     """
     if file is not None and config_file is not None:
         raise click.UsageError("FILE and --config exclude each other")
@@ -114,8 +112,7 @@ def check(file: Path | None, config_file: Path | None) -> None:
 def diff(old: Path, new: Path, as_markdown: bool, as_json: bool) -> None:
     """Say in words what differs between the files OLD and NEW, each by itself, with defaults filled in.
 
-    A parameter whose value is the default in one file and stands in the other does not differ.
-    Exit code, as diff(1) has it: 0 if no parameter differs; 1 if one does; 2 if a file is missing or wrong.
+    A parameter that one file omits and the other sets to its default does not differ. Exit code: 1 if one differs.
     """
     if as_markdown and as_json:
         raise click.UsageError("--markdown and --json exclude each other")
@@ -133,13 +130,13 @@ def diff(old: Path, new: Path, as_markdown: bool, as_json: bool) -> None:
 
 @command.command(epilog=examples("inference-logging config schema > logging.schema.json"))
 def schema() -> None:
-    """Print the JSON schema of configuration files: meaning, unit, limits and default of each parameter."""
+    """Print the JSON schema of configuration files: each parameter's meaning, unit, limits and default."""
     click.echo(json.dumps(file_schema(), indent=2, ensure_ascii=False))
 
 
 @command.command(epilog=examples("inference-logging config docs > parameters.md"))
 def docs() -> None:
-    """Print the reference of all parameters as Markdown: one table, and one of the group `advanced`."""
+    """Print the reference of all parameters as Markdown."""
     click.echo(reference.markdown(), nl=False)
 
 

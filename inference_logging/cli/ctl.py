@@ -28,9 +28,7 @@ LEVELS: Final = ("DEBUG", "INFO", "WARN", "ERROR")
 CHUNKS: Final = ("off", "summary", "timeline", "events")
 LONGEST_ERRORS: Final = 1_000_000
 
-_ALL = click.option(
-    "--all", "all_", is_flag=True, default=None, help="Mean each queue directory of the application, if it has several."
-)
+_ALL = click.option("--all", "all_", is_flag=True, default=None, help="All queue directories of the application.")
 _FOR = click.option(
     "--for",
     "for_",
@@ -70,24 +68,20 @@ def _with_place(command: Callable[..., int]) -> Callable[..., int]:
     cls=Group,
     epilog=examples(
         "inference-logging ctl level DEBUG --for 5m",
-        "inference-logging ctl sample-ratio 0.1",
-        "inference-logging ctl capture --route '/v1/*' --for 2m",
         "inference-logging ctl --service-name chat capture --errors 50",
-        "inference-logging ctl disable --for 10m",
-        "inference-logging ctl show --json",
+        "inference-logging ctl show",
         "inference-logging ctl reset",
-        "inference-logging ctl clean",
     ),
 )
 @_with_place
 def command(_given: Given) -> int:
-    """Change level, sampling and capture while the servers run, or switch it all off, for a while.
+    """Change level, sampling and capture while the servers run, or stop recording, for a limited time.
 
-    The servers are those of this folder's application: found by the queue directory of their configuration, which is
-    read here from the same environment and file, else by the segments in the configured directory. --service-name names
-    those of a service. If there are several queue directories, they are listed and nothing changes. Only the user to
-    whom a queue directory belongs can change anything (its mode is 0700). Each change is on record (control.changed)
-    before it takes effect, in all processes at once.
+    The servers are those of this folder's application: found by the queue directory of their configuration, read here
+    from the same environment and file, or else by the segments in the configured directory. --service-name picks a
+    service. If there are several queue directories, they are listed and nothing changes. Only the owner of a queue
+    directory (mode 0700) can change anything. Each change is recorded (control.changed) before it takes effect, in all
+    processes at once.
     """
     return 0
 
@@ -96,14 +90,14 @@ def command(_given: Given) -> int:
 @_FOR
 @_with_place
 def disable(given: Given, for_: str) -> int:
-    """Record nothing: requests pass through, loggers and events do nothing. The audit lane goes on."""
+    """Record nothing: requests pass through; loggers and events do nothing. The audit lane goes on."""
     return _run(given, "disable", **{"--for": for_})
 
 
 @command.command(epilog=examples("inference-logging ctl enable"))
 @_with_place
 def enable(given: Given) -> int:
-    """Record again what disable has switched off, before its time is over."""
+    """End disable before its time is over."""
     return _run(given, "enable")
 
 
@@ -114,7 +108,7 @@ def enable(given: Given) -> int:
 def level(given: Given, level: str, for_: str) -> int:
     """Accept application records (get_logger) from LEVEL on.
 
-    The standard library's loggers, structlog and loguru obey levels of their own.
+    The standard library's loggers, structlog and loguru have levels of their own.
     """
     return _run(given, "level", level, **{"--for": for_})
 
@@ -124,7 +118,7 @@ def level(given: Given, level: str, for_: str) -> int:
 @_FOR
 @_with_place
 def sample_ratio(given: Given, ratio: float, for_: str) -> int:
-    """Record this share of traces, those of routes with a ratio of their own included."""
+    """Record this share of traces, on routes with their own ratio too."""
     return _run(given, "sample-ratio", str(ratio), **{"--for": for_})
 
 
@@ -133,7 +127,7 @@ def sample_ratio(given: Given, ratio: float, for_: str) -> int:
 @_FOR
 @_with_place
 def chunks(given: Given, mode: str, for_: str) -> int:
-    """Record streams in this MODE, as the parameter chunks has it."""
+    """Record streams in this MODE (parameter chunks)."""
     return _run(given, "chunks", mode, **{"--for": for_})
 
 
@@ -145,21 +139,23 @@ def chunks(given: Given, mode: str, for_: str) -> int:
     )
 )
 @click.option("--trace", metavar="ID", help="Requests of this trace: 32 hex digits.")
-@click.option("--route", metavar="PATH", help="Requests to this path; {name} for any one segment, * at the end.")
+@click.option(
+    "--route", metavar="PATH", help="Requests to this path; {name} is any one segment, * at the end the rest."
+)
 @click.option("--errors", type=click.IntRange(1, LONGEST_ERRORS), metavar="N", help="The next N requests that fail.")
 @_FOR
 @_with_place
 def capture(given: Given, trace: str | None, route: str | None, errors: int | None, for_: str) -> int:
-    """Record everything there is of a trace, of a route, or of the next errors; several captures can be in force.
+    """Record everything about a trace, a route or the next errors; several captures can be in force.
 
-    Such requests are kept whatever the sampler says (sampled_by: forced), with a record per chunk of their streams.
-    That a request fails is known at its end only: errors have the timeline of their chunks instead. Texts, bodies and
-    headers are recorded as configured, by capture_input, capture_output, capture_body and record_headers; which of them
-    are not is printed. Requests that are under way are not captured.
+    These requests are kept whatever the sampler says (sampled_by: forced), with a record per chunk of their streams. A
+    failure is known only at a request's end, so errors have the timeline of their chunks instead. Texts, bodies and
+    headers are recorded as configured (capture_input, capture_output, capture_body, record_headers); those that are off
+    are printed. Requests already under way are not captured.
     """
     code = _run(given, "capture", **{"--trace": trace, "--route": route, "--errors": errors, "--for": for_})
     if code == OK and (left_out := _not_captured(configuration(**_place(given)))):
-        click.echo(f"not captured     what this configuration has off: {left_out}")
+        click.echo(f"not captured     off in this configuration: {left_out}")
     return code
 
 
@@ -174,7 +170,7 @@ def show(given: Given, as_json: bool) -> int:
 @command.command(epilog=examples("inference-logging ctl reset"))
 @_with_place
 def reset(given: Given) -> int:
-    """End everything that is in force; the servers do again as they are configured."""
+    """End all changes: the servers follow their configuration again."""
     return _run(given, "reset")
 
 
@@ -183,10 +179,10 @@ def reset(given: Given) -> int:
 )
 @_with_place
 def clean(given: Given) -> int:
-    """Remove the application's queue directories whose processes have all ended; --all: those of all services.
+    """Remove the application's queue directories whose processes have all ended.
 
-    Those of all services are where this user has them by default. A directory with a queue stays: a process lives, or
-    its records wait for `inference-logging recover`. The counters of a directory begin anew.
+    With --all, those of all services in this user's default location. A directory with a queue stays: a process is
+    alive, or its records wait for `inference-logging recover`. A removed directory's counters start over.
     """
     return _run(given, "clean")
 

@@ -44,11 +44,11 @@ _MAX_REPORTED: Final = 20
 @of_segments
 @click.option(
     "--format", "form", type=click.Choice(list(KINDS)), required=True,
-    help="What reads the file; see the list above.",
+    help="Format of the file, from the list above.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), required=True, metavar="FILE",
-    help="The file to write; - is standard output.",
+    help="File to write; - is standard output.",
 )  # fmt: skip
 @WHERE
 @TRACE
@@ -56,26 +56,28 @@ _MAX_REPORTED: Final = 20
     "--since", callback=from_option, metavar="TIME", help=f"Only requests that arrived from then on: {FORMS} ago."
 )
 @click.option("--until", callback=from_option, metavar="TIME", help="Only requests that arrived before then.")
-@click.option("--text", "with_text", is_flag=True, help="aiperf, parquet: with the captured texts or bodies too.")
+@click.option("--text", "with_text", is_flag=True, help="aiperf, parquet: include captured texts or bodies.")
 @click.option(
     "--block-tokens", type=click.IntRange(min=1), metavar="N",
-    help="Tokens of the input that one prefix id stands for. Without it what the reader expects: "
-    "16 for vllm-timed, else 512.",
+    help="Input tokens per prefix id. Default: 16 for vllm-timed, else 512, as readers expect.",
 )  # fmt: skip
 @click.option(
     "--bytes-per-token", type=click.FloatRange(min=0.25, max=64), default=4.0, show_default=True, metavar="N",
-    help="Bytes of text that are taken as one token, where blocks are cut.",
+    help="Bytes of text that count as one token when blocks are cut.",
 )  # fmt: skip
 @click.option(
     "--hash-key-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Key of the prefix ids, as capture_hash_key_file. Without it a new one: ids of two exports differ.",
+    help="Key of the prefix ids, as capture_hash_key_file. Default: a new one, so ids of two exports differ.",
 )  # fmt: skip
 @click.option(
     "--queue-directory", "queues", multiple=True, type=click.Path(path_type=Path),
-    help="Directory of the servers' queues, as for verify; may be repeated.",
+    help="Directory of the servers' queues, as for verify; repeatable.",
 )  # fmt: skip
 @click.option(
-    "--statement", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The statement as JSON too."
+    "--statement",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the statement as JSON too.",
 )
 @click.option("--require-complete", is_flag=True, help="Exit with 1 if a record is lost, missing or still in a queue.")
 @click.pass_context
@@ -96,7 +98,7 @@ def command(
     statement: Path | None,
     require_complete: bool,
 ) -> int:
-    """Write the requests of DIRECTORY (default: the configured one) as another program reads them, by arrival.
+    """Write the requests of DIRECTORY (default: the configured one) in another program's format, by arrival.
 
     \b
     mooncake      lengths and prefix ids, JSON lines, ms: Dynamo's mocker, AIPerf
@@ -108,15 +110,15 @@ def command(
     perfetto      time line for ui.perfetto.dev and vizviewer
     parquet       table with the columns of `query` (extra `query`)
 
-    No text leaves the records unless the format is made of it (openai-jsonl, sharegpt) or --text is given: prefix ids
-    are keyed hashes of the captured text, or of its captured hashes. Servers record no token blocks of the engine. The
-    ids of a prompt that was not captured are its own and say nothing.
+    Texts leave the records only with --text or in a format made of them (openai-jsonl, sharegpt). Prefix ids are keyed
+    hashes of the captured text, or of its captured hashes; servers do not record the engine's token blocks. A prompt
+    that was not captured has unique ids, which say nothing.
 
-    A statement on stderr ends each export: requests that are in the file, that a filter, the format or sampling left
-    out, and records that were lost, by the books that `verify` checks.
+    Each export ends with a statement on stderr: requests in the file, requests that a filter, the format or sampling
+    left out, and records that were lost, by the books that `verify` checks.
 
-    Exit code: 1 if something can't be read or written, or, with --require-complete, if anything is missing.
-    """  # noqa: D301 - a real backspace: with it click leaves the list as it stands
+    Exit code: 1 if something can't be read or written or, with --require-complete, if anything is missing.
+    """  # noqa: D301 - a real backspace: with it click does not wrap the list
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no request can arrive between them")
     to_stdout = str(output) == "-"
@@ -134,7 +136,7 @@ def command(
     write(requests, wanted, made, None if to_stdout else output, counted)
     faults = books.faults(timestamp(since) if since is not None else "", chosen)
     if place.segment() is not None:
-        faults.append("one segment was read; the books are those of its directory")
+        faults.append("one segment was read, but the books cover its directory")
     if counted.damaged_lines:
         faults.append(f"{counted.damaged_lines:,} lines could not be read")
     given = {"where": list(where), "trace": trace, "since": since, "until": until, "block_tokens": block_tokens}
@@ -159,7 +161,7 @@ def _why_nothing(form: str, counted: Requests, filters: Filters, *, is_bounded: 
         return f"in that time {filters.why_nothing()}"
     if is_bounded:
         return "no request arrived in that time"
-    return filters.why_nothing() if counted.filtered_out else "no request is on record"
+    return filters.why_nothing() if counted.filtered_out else "there are no request records"
 
 
 class _Report:

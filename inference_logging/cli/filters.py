@@ -19,8 +19,10 @@ from inference_logging.read.where import ALIASES, OPERATORS, Condition, is_absen
 
 Keep = Callable[[Record], bool] | None
 
-WHERE = click.option("--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeated: all of them.")
-EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeated: any of them.")
+WHERE = click.option(
+    "--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeatable: all must hold."
+)
+EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeatable.")
 TRACE = click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
 
 _NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
@@ -70,7 +72,9 @@ class Filters:
         if since is not None:
             first = timestamp(since)
             self._all.append(
-                _Filter(lambda record: str(record.get("timestamp")) >= first, f"the newest is older than {first}")
+                _Filter(
+                    lambda record: str(record.get("timestamp")) >= first, f"the newest record is older than {first}"
+                )
             )
         self._unmet = list(self._all)
         self._values: dict[str, set[str]] = {one.field: set() for one in self._all if one.field is not None}
@@ -83,8 +87,8 @@ class Filters:
     def why_nothing(self) -> str:
         """Return in words why no record has passed."""
         if not self._all:
-            return "no record is there yet"
-        return "; ".join(map(self._why, self._unmet)) or "some records pass each filter, none passes all"
+            return "there are no records yet"
+        return "; ".join(map(self._why, self._unmet)) or "each filter finds records, but no record passes all of them"
 
     def _why(self, unmet: _Filter) -> str:
         values = self._values.get(unmet.field or "", set())
@@ -114,7 +118,7 @@ def _unmet(condition: Condition) -> str:
     is_number = not _NUMBERS.isdisjoint({condition.field, *ALIASES.get(condition.field, ())})
     if not is_number or condition.number is not None or by == "~":
         return sentence
-    sentence += f": {field} is a number, and {value!r} is none"
+    sentence += f": {field} is a number, but {value!r} is not"
     if (time := _TIME.fullmatch(value)) is None:
         return sentence
     unit, name = (1e-6, "microseconds") if field.endswith("_us") else (1.0, "seconds")

@@ -106,32 +106,32 @@ class Findings:
             lines.append(f"All five intervals hold in {together} of comparisons: each is one of {each} (Bonferroni).")
         if self.compared.is_closed:
             lines.append(
-                "There were fewer requests where they took longer: clients seem to wait for each answer (a closed "
-                "loop). So requests/s and CPU in all follow the time of requests, and say nothing else of recording."
+                "There were fewer requests when they took longer: clients seem to wait for each answer (a closed "
+                "loop). So requests/s and CPU in all follow request times, and say nothing more about recording."
             )
         return lines + self._limits()
 
     def _limits(self) -> list[str]:
-        lines = [f"It did not last as long as was asked for: {self.ended}."] if self.ended else []
+        lines = [f"The comparison is incomplete: {self.ended}."] if self.ended else []
         if self.late_pairs:
             pairs = _number(self.late_pairs, "pair of slices does", "pairs of slices do")
-            lines.append(f"{pairs} not count: this command was not run in time.")
+            lines.append(f"{pairs} not count: the system did not run this command in time.")
         if self.unseen:
             processes = _number(self.unseen, "process", "processes")
-            lines.append(f"{processes} cannot be seen from here, or run another version: their CPU time is missing.")
+            lines.append(f"{processes} cannot be seen from here or run another version: their CPU time is missing.")
         request_s = self.compared.request_s
         length = f"Requests take {request_s:.3g} s on average"
         longer = max(math.ceil(_LONGER * request_s), math.ceil(2 * self.slice_s))
         if not self.compared.is_resolved:
-            lines.append(f"{length}, too long for these slices: those hardly differ. Try --slice {longer}s.")
+            lines.append(f"{length}, too long for these slices, which hardly differ. Try --slice {longer}s.")
         elif self.compared.contrast < _WHOLE:
             lines.append(
-                f"{length}, so that parts of them lie in slices of the other kind: the differences of requests/s and "
+                f"{length}, so parts of them fall into slices of the other kind: the differences of requests/s and "
                 f"CPU time are corrected for that (divided by {self.compared.contrast:.2f}). Try --slice {longer}s."
             )
         elif self.compared.rows[0].difference is None:
             lines.append(
-                f"There was too little traffic for some or all of it: an interval needs {LEAST_EVENTS} requests "
+                f"There was too little traffic for some or all intervals: each needs {LEAST_EVENTS} requests "
                 f"without and {LEAST_EVENTS} with recording at least {LEAST_BLOCKS} times. Measure longer, with --for."
             )
         return lines

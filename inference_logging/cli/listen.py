@@ -32,42 +32,41 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 @click.option(
     "--each",
     metavar="PATTERN",
-    help="Listen in each directory of this form, such as /queues/{k8s.namespace.name}/{k8s.pod.name}/queues: found as "
-    "they come, drained and removed when their servers have ended. Names in braces become attributes of the resource; "
-    "segments lie below directory, in a directory for each.",
+    help="Listen in each directory of this form, such as /queues/{k8s.namespace.name}/{k8s.pod.name}/queues: found "
+    "as they come, drained and removed when their servers have ended. Names in braces become resource "
+    "attributes; segments go to a directory for each, below directory.",
 )
 @click.option(
     "--forget-after-s",
     type=click.FloatRange(0, 86_400),
-    help="With --each: how long no server runs and nothing waits before a directory is forgotten (60).",
+    help="With --each: forget a directory after this time without a server or waiting records (60).",
 )
 @click.option(
     "--ended-bytes",
     type=click.IntRange(0, 2**63 - 1),
-    help="With --each: most bytes that the segments of forgotten directories have together; the oldest directory's go "
-    "first. Without it only retention_s limits them.",
+    help="With --each: most bytes of all forgotten directories' segments; the oldest directory's go first. Without "
+    "it only retention_s limits them.",
 )
 @click.option(
     "--make",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="With --each: make this directory first, of mode 1777, for others to make theirs in. May be given several "
-    "times.",
+    help="With --each: first make this directory, of mode 1777, for others to make theirs in; repeatable.",
 )
 @click.option(
     "--status-interval-s",
     type=click.FloatRange(0, 86_400),
     default=60.0,
     show_default=True,
-    help="Time between two status lines on stderr; 0: only on SIGUSR1, and when this process begins to lead.",
+    help="Time between status lines on stderr; 0: only on SIGUSR1, and when this process begins to lead.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
-    help="Serve /metrics, /health, /live and /producers there; 0: a free port, which is reported.",
+    help="Serve /metrics, /health, /live and /producers on this port; 0: a free one, which is reported.",
 )
-@click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
-@click.option("--console", is_flag=True, help="Show the records on stderr, as console: on, while this process leads.")
+@click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Address to serve them on.")
+@click.option("--console", is_flag=True, help="Show records on stderr, as console: on, while this process leads.")
 def command(
     config_file: Path | None,
     service_name: str | None,
@@ -81,19 +80,17 @@ def command(
     metrics_address: str,
     console: bool,
 ) -> int:
-    """Listen for servers that only produce (listener: external), or until another listener fails.
+    """Listen for servers that only produce (listener: external), or stand by until another listener fails.
 
-    It starts before or after them, and goes on when they are restarted. On SIGTERM or SIGINT it drains: it goes on as
-    long as a server produces, at most drain_deadline_s, writes what is left and ends; a second signal ends it at once.
-    SIGUSR1 and SIGHUP ask for a status line (SIGHUP of a closed terminal ends it).
+    Start it before or after them; it keeps running when they restart. On SIGTERM or SIGINT it drains: it goes on while
+    a server produces, for at most drain_deadline_s, writes what is left and ends; a second signal ends it at once.
+    SIGUSR1 and SIGHUP print a status line (SIGHUP of a closed terminal ends it).
 
-    With --each it is the listener of many queue directories, such as those of all pods of a node: a listener for each,
-    in one process. What producers say of their service and their redaction holds for their own directory; all else is
-    this command's, and each has the quota for itself. Started as root, it reads and writes each directory as the user
-    that owns it.
+    With --each it listens in many queue directories, such as those of all pods of a node, in one process. Each
+    directory keeps its producers' service and redaction; everything else follows this command's configuration, and each
+    directory has the quota for itself. Started as root, it reads and writes each directory as its owner.
 
-    Exit code: 0 if nothing is left in the queues or another listener goes on, 1 if something is or it could not start,
-    2 if the configuration is wrong.
+    Exit code: 1 if records are left and no other listener goes on, or if it could not start.
     """
     config = configuration(
         config_file=config_file,

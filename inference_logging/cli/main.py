@@ -31,7 +31,7 @@ BROKEN_PIPE: Final = 141
 EXIT_CODES: Final = {
     OK: "done; a check found nothing",
     FAILED: "failed, a check found something, or something is left",
-    USAGE: "wrong command line or configuration, or nothing there to read: nothing was done",
+    USAGE: "wrong command line or configuration, or nothing to read: nothing was done",
     INTERRUPTED: "ended by Ctrl-C, or by a second signal",
     BROKEN_PIPE: "the reader of the output went away",
 }
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 COMMANDS: Final[dict[str, Entry]] = {
     "bench": Entry(
-        "Measure what ways of logging cost on this machine, ours and others.", "inference-logging bench --out results"
+        "Measure what logging costs on this machine, ours and others'.", "inference-logging bench --out results"
     ),
     "config": Entry("Show, check and describe the configuration.", "inference-logging config check logging.yaml"),
     "ctl": Entry(
@@ -56,10 +56,10 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "ab": Entry("Measure what recording costs on running servers.", "inference-logging ab --for 60s"),
     "listen": Entry(
-        "Be the listener of servers that only produce: a sidecar.", "inference-logging listen --config logging.yaml"
+        "Listen for servers that only produce, as a sidecar.", "inference-logging listen --config logging.yaml"
     ),
     "proxy": Entry(
-        "Record the requests of a server that has no hook.",
+        "Record the requests of a server without a hook.",
         "inference-logging proxy --listen 0.0.0.0:8000 --to 127.0.0.1:8080",
     ),
     "run": Entry(
@@ -78,22 +78,22 @@ COMMANDS: Final[dict[str, Entry]] = {
         "inference-logging verify logs --queue-directory /dev/shm/inference_logging-0-chat",
     ),
     "index": Entry("Write the table that view and query ask, as Parquet files.", "inference-logging index logs"),
-    "tail": Entry("Print the last records, and follow as they are written.", "inference-logging tail --last 5"),
+    "tail": Entry("Print the last records, and follow new ones.", "inference-logging tail --last 5"),
     "query": Entry(
         "Run SQL over the records.",
         "inference-logging query 'SELECT outcome, count(*) FROM requests GROUP BY outcome'",
     ),
     "export": Entry(
-        "Write requests as load generators, viewers and tables read them.",
+        "Write requests in the formats of load generators, viewers and tables.",
         "inference-logging export --format mooncake -o trace.jsonl",
     ),
     "replay": Entry(
-        "Send exported requests again at their times, and compare.",
+        "Send exported requests again at their recorded times, and compare.",
         "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2",
     ),
-    "view": Entry("Open a page with requests, live, in this machine's browser.", "inference-logging view logs"),
+    "view": Entry("Open a live page of requests in this machine's browser.", "inference-logging view logs"),
     "stats": Entry(
-        "Summarise requests: outcomes, times, tokens; as a page with plots.", "inference-logging stats logs"
+        "Summarize requests: outcomes, times, tokens; also as a page with plots.", "inference-logging stats logs"
     ),
 }
 """The name of each command in this table is also the name of its module."""
@@ -158,7 +158,7 @@ class LazyGroup(Group):
     callback=lambda context, _parameter, asked: _show_version(context) if asked else None,
 )  # fmt: skip
 def command() -> None:
-    """Look at the logging of an inference server, and steer it while it runs."""
+    """Inspect an inference server's logging, and change it while it runs."""
 
 
 def _show_version(context: click.Context) -> None:

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_logging.record._foreign import OWN
-
 if TYPE_CHECKING:
     from inference_logging.record.config import Config
 
 PROGRAM: Final = "inference-logging-listener"
+DISTRIBUTION: Final = "inferlog-listener"
+"""The distribution that has the program."""
 
 
 def run(arguments: Sequence[str], config: Config) -> int:
@@ -30,7 +30,7 @@ def run(arguments: Sequence[str], config: Config) -> int:
 
 
 def become(arguments: Sequence[str], config: Config) -> None:
-    """Continue as the program that was installed with this package; return if there is none, or it can't run.
+    """Continue as the program that is installed beside this package; return if there is none, or it can't run.
 
     The program takes a tenth of the memory of an interpreter.
     """
@@ -67,7 +67,7 @@ def _program() -> Path | None:
     from importlib import metadata  # only where a program may be started
 
     try:
-        files = metadata.files(OWN) or ()
+        files = metadata.files(DISTRIBUTION) or ()
     except metadata.PackageNotFoundError:
         return None
     return next((Path(file.locate()) for file in files if file.name == PROGRAM), None)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 CONFIG = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="YAML file, as if config_file named it."
+    "--config", "config_file", type=click.Path(path_type=Path), help="YAML configuration file, as config_file."
 )
-SERVICE_NAME = click.option("--service-name", help="As service_name of the servers.")
+SERVICE_NAME = click.option("--service-name", help="The servers' service_name.")
 QUEUE_DIRECTORY = click.option(
-    "--queue-directory", type=click.Path(path_type=Path), help="As queue_directory of the servers."
+    "--queue-directory", type=click.Path(path_type=Path), help="The servers' queue_directory."
 )
 
 BUCKETS = "s3://"
@@ -49,7 +49,7 @@ PREFIX = click.option(
     multiple=True,
     metavar="NAME",
     callback=lambda _context, _parameter, names: names or None,
-    help="Only segments of this service_name; may be repeated. Without it, all.",
+    help="Only segments of this service_name; repeatable.",
 )
 
 SINCE = click.option(
@@ -82,7 +82,7 @@ class Place(NamedTuple):
             found = segments(self.path, self.prefixes)
             if not found:
                 services = f" of {', '.join(self.prefixes)}" if self.prefixes else ""
-                parquet = "; Parquet files are there, which only query reads" if self.tables() else ""
+                parquet = "; it has Parquet files, which only query reads" if self.tables() else ""
                 raise click.UsageError(f"{self.path}: no segments{services}{parquet}")
             return [one for one in found if since is None or one.written_unix_s() + CLOCKS_S >= since]
         segment = self.segment()

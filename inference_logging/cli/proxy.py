@@ -1,6 +1,6 @@
 """`inference-logging proxy`: a reverse proxy that records the requests of a server which has no hook of its own.
 
-It is a command of the program that wheels contain: an event loop of its own would only make the Python module larger.
+It is a command of the program inference-logging-listener: an event loop would only make the Python module larger.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 )
 @click.option("--listen", required=True, metavar="ADDRESS", help="Where clients connect: host:port.")
 @click.option("--to", required=True, metavar="ADDRESS", help="The server: host:port, or http://host:port.")
-@click.option("--http2", is_flag=True, help="Speak HTTP/2 to the server for every request, not only for gRPC.")
-@click.option("--threads", type=click.IntRange(1, 256), help="Threads that pass requests on; else one per core.")
+@click.option("--http2", is_flag=True, help="Speak HTTP/2 to the server for all requests, not only gRPC.")
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads that pass requests on (one per core).")
 @click.option(
     "--forwarded",
     type=click.Choice(["replace", "append", "keep"]),
-    help="X-Forwarded-For, -Proto and Forwarded of clients: replace them (the default), append to them when what is in "
-    "front can be trusted, or keep them.",
+    help="Clients' X-Forwarded-For, -Proto and Forwarded: replace (the default), append if whatever is in front can "
+    "be trusted, or keep.",
 )
 @click.option(
     "--max-connections",
     type=click.IntRange(1, 1_000_000),
-    help="Connections of clients; above it the oldest without a request goes, or the new one. Else half of the open "
-    "files allowed.",
+    help="Most client connections; above it the oldest without a request is closed, or else the new one. Default: "
+    "half of the open files allowed.",
 )
 @click.option(
     "--header-timeout",
     type=click.IntRange(1, 3600),
     metavar="SECONDS",
-    help="How long a client may take for the head of a request, or be idle; else 30.",
+    help="How long a client may take to send a request's head, or be idle (30).",
 )
 @CONFIG
 @SERVICE_NAME
@@ -58,14 +58,13 @@ def command(
     service_name: str | None,
     queue_directory: Path | None,
 ) -> int:
-    """Record the requests of a server that has no hook: pass them on, and the answers back.
+    """Record the requests of a server without a hook, by passing them on to it.
 
-    HTTP/1.1 and HTTP/2 without TLS, gRPC, streams and WebSockets. Bodies pass unchanged and as they come. On SIGTERM or
-    SIGINT it takes no more connections, lets requests end within drain_deadline_s, and writes what is left; a second
-    signal ends it at once. It is the program inference-logging-listener, which wheels contain.
+    It passes HTTP/1.1 and HTTP/2 without TLS, gRPC, streams and WebSockets; bodies are unchanged, and not held back. On
+    SIGTERM or SIGINT it takes no more connections, lets requests end within drain_deadline_s, and writes what is left;
+    a second signal ends it at once. It is the program inference-logging-listener (`pip install inferlog-listener`).
 
-    Exit code: 0 if everything is written, 1 if something is left or it could not start, 2 if the command line or the
-    configuration is wrong.
+    Exit code: 1 if something is left or it could not start.
     """
     config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
     options = {
@@ -79,6 +78,6 @@ def command(
     }
     native.become(["proxy", *native.options(options)], config)
     raise click.ClickException(
-        f"the program {native.PROGRAM} was not installed with this package: wheels contain it, and `make listener` "
-        "builds it alone"
+        f"the program {native.PROGRAM} is not installed beside this package: pip install {native.DISTRIBUTION}, or "
+        "`make wheel` in a checkout"
     )

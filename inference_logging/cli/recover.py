@@ -27,7 +27,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 @CONFIG
 @SERVICE_NAME
 @QUEUE_DIRECTORY
-@click.option("--directory", type=click.Path(path_type=Path), help="Where the segments go, as directory of a server.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Where segments go, as directory.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of a table.")
 def command(
     argument: Path | None,
@@ -39,23 +39,21 @@ def command(
 ) -> int:
     """Write the records left in the queue directory DIR (default: this folder's application's) to the sink, once.
 
-    What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
-    listener is at work there, that one writes. Where the records went and what was redacted stands in
-    DIR/configuration.yaml; what differs from it must be given here, by option, environment or file. The queues of
-    servers that still run are written as far as they are, and stay. Those of the audit lane need audit: on. It gives up
-    when nothing could be written for drain_deadline_s; it can be run again at any time.
+    All that a process committed is written, even if it was killed; unfinished records are counted as torn. If a
+    listener is at work there, it writes them. --config DIR/configuration.yaml writes to where the servers did and
+    redacts as they did; anything else must be asked for by option, environment or file. Queues of servers that still
+    run are written up to now, and stay. Audit queues need audit: on. The command gives up if nothing could be written
+    for drain_deadline_s; you can run it again at any time.
 
-    Without DIR it is found as `ctl` finds it. If there are several, they are listed and nothing is written.
+    Without DIR, it is found as by `ctl`; if there are several, they are listed and nothing is written.
 
-    DIR may be a copy or have been moved. Records that stand in segments already are not written again. Of a copy, and
-    where the queues do not hold all of it, the last write is never cut off a segment: that is named, and stays as it
-    is. A copy of a queue whose records another listener still writes is left alone.
+    DIR may be a copy or have been moved. Records that segments already hold are not written again. A copy of a queue
+    whose records another listener still writes is left alone. See docs/loss.md.
 
-    Exit code: 0 if everything is written, 1 if something is left or could not be read, 2 if DIR is no queue directory
-    or the configuration is wrong.
+    Exit code: 1 if something is left or could not be read; 2 if DIR is not a queue directory.
     """
     if argument is not None and queue_directory is not None:
-        raise click.UsageError("DIR and --queue-directory are the same: give one of them")
+        raise click.UsageError("give DIR or --queue-directory, not both")
     config = configuration(
         config_file=config_file,
         service_name=service_name,

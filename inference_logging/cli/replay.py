@@ -35,51 +35,51 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
     ),
 )
 @click.argument("file", metavar="EXPORT", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--url", required=True, metavar="URL", help="Server: http://host:port, to which each path is added.")
+@click.option("--url", required=True, metavar="URL", help="Server: http://host:port, to which paths are added.")
 @click.option(
     "--speed", default=1.0, show_default=True, type=click.FloatRange(min=0, min_open=True, max=1e6),
-    help="How many times as fast as recorded the requests arrive.",
+    help="How many times as fast as recorded.",
 )  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice([BODIES, *TRACES]),
-    help="Format of the file; without it, as its first row shows (openai-jsonl, mooncake).",
+    help="Format of the file; by default as its first row shows (openai-jsonl, mooncake).",
 )  # fmt: skip
-@click.option("--model", metavar="NAME", help="Model to ask for, in place of the recorded one; needed for a trace.")
+@click.option("--model", metavar="NAME", help="Model to request instead of the recorded one; needed for a trace.")
 @click.option(
     "--set", "given", multiple=True, metavar="NAME=JSON",
-    help="Member of every body, in place of the recorded one; may be repeated.",
+    help="Member of every body, instead of the recorded one; repeatable.",
 )  # fmt: skip
 @click.option(
     "--path", "trace_path", default="/v1/completions", show_default=True, metavar="PATH",
-    help="Where the requests of a trace go.",
+    help="Path for the requests of a trace.",
 )  # fmt: skip
-@click.option("--block-tokens", type=click.IntRange(min=1), help="Tokens of one prefix id of a trace, if unusual.")
-@click.option("--limit", type=click.IntRange(min=1), help="Send the first so many requests only.")
+@click.option("--block-tokens", type=click.IntRange(min=1), help="Tokens per prefix id of a trace, if unusual.")
+@click.option("--limit", type=click.IntRange(min=1), help="Send only this many requests, the first ones.")
 @click.option(
     "--concurrency", type=click.IntRange(min=1),
-    help="Most requests at once. Where it binds, requests wait for others: reported, since the loop is not open then.",
+    help="Most requests at once. If requests have to wait for others, the report says that the loop was not open.",
 )  # fmt: skip
 @click.option(
     "--timeout", "timeout_s", default=600.0, show_default=True, type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS", help="Longest time without a byte of an answer.",
+    metavar="SECONDS", help="Longest wait for the next byte of an answer.",
 )  # fmt: skip
 @click.option(
     "--headers-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Headers of every request, a line `name: value` each, as ship_headers_file.",
+    help="Headers for every request, one `name: value` per line, as ship_headers_file.",
 )  # fmt: skip
 @click.option(
     "--ca-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Certificates to check the server against.",
+    help="Certificates to check the server's against.",
 )  # fmt: skip
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the report as JSON too.")  # fmt: skip
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Write a page with plots too: one file that needs nothing else.",
+    help="Write a page with plots too, in one file.",
 )  # fmt: skip
 @click.option(
     "--requests", "requests_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Write a JSON line for each request as it ends: intended and real time, status, time of each chunk.",
+    help="Write a JSON line per request as it ends: intended and actual time, status, time of each chunk.",
 )  # fmt: skip
 def command(
     file: Path,
@@ -101,18 +101,17 @@ def command(
 ) -> int:
     """Send the requests of EXPORT to a server at their recorded times, and compare the answers with the recorded ones.
 
-    The loop is open: a request is sent when it arrived in the recording, whether or not earlier ones were answered.
-    How late it was sent is reported, and shifts no other. Streams are read as they come; where the recorded client
-    left, this one leaves after as many chunks, or seconds. Each request has the recorded one's id as X-Request-Id, so
-    that a record of the replay has it as client_request_id, and a trace of its own.
+    The loop is open: a request is sent at its recorded arrival, whether or not earlier ones were answered. Its delay is
+    reported, and shifts no other. Streams are read as they come; if the recorded client left, this one leaves after as
+    many chunks, or seconds. Each request has a new trace, and the recorded id as X-Request-Id, which a record of the
+    replay has as client_request_id.
 
-    EXPORT is what `export` writes as openai-jsonl, or a trace (mooncake, vllm-timed, guidellm, aiperf): its prompts
-    are made up, a word for a token, with the same text where prefix ids are the same.
+    EXPORT is an openai-jsonl file of `export`, or a trace (mooncake, vllm-timed, guidellm, aiperf). A trace's prompts
+    are made up, one word per token, with the same text for the same prefix ids.
 
-    Ctrl-C ends it with a report of what was done until then.
+    Ctrl-C ends it with a report on what was done until then.
 
-    Exit code: 1 if a request could not be sent, or none could be compared; 2 if EXPORT or the command line is wrong;
-    130 if a signal ended it.
+    Exit code: 1 if a request could not be sent, or none could be compared; 2 if EXPORT is wrong.
     """
     _check_url(url)
     if not trace_path.startswith("/"):

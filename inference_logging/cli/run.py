@@ -34,22 +34,21 @@ class NoCommandError(click.ClickException):
 )
 @CONFIG
 @SERVICE_NAME
-@click.option("--directory", type=click.Path(path_type=Path), help="As directory: where segments go.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Where segments go, as directory.")
 @click.argument("arguments", metavar="-- COMMAND [ARGUMENT]...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(
     config_file: Path | None, service_name: str | None, directory: Path | None, arguments: tuple[str, ...]
 ) -> None:
-    """Start COMMAND, and put the middleware around the ASGI application that it serves: no change of its code.
+    """Start COMMAND with the middleware around the ASGI application that it serves, without changing its code.
 
-    It is found where uvicorn, hypercorn, granian or gunicorn's worker `asgi` loads it, in the process itself or in its
-    workers; so gunicorn's uvicorn worker is found, too. Each process that serves says on stderr what it found. An
-    application that has the middleware already keeps its own. A server without ASGI runs as it is, and nothing of it is
-    recorded: `inference-logging proxy` records such a server.
+    The application is found when uvicorn, hypercorn, granian or gunicorn's worker `asgi` (or uvicorn's for gunicorn)
+    loads it, in the process itself or its workers. Each serving process reports on stderr what it found. An application
+    that has the middleware keeps its own. A server without ASGI runs unrecorded: use `inference-logging proxy` for it.
 
-    The package must be installed in the Python that COMMAND runs. Python's options -I, -E and -S leave the
-    middleware out.
+    The package must be installed in the Python that COMMAND runs. Python's options -I, -E and -S leave the middleware
+    out.
 
-    Exit code: that of COMMAND, 2 if it can't be started or the configuration is wrong.
+    Exit code: that of COMMAND; 2 if it can't be started or the configuration is wrong.
     """
     given = {"config_file": config_file, "service_name": service_name, "directory": directory}
     configuration(**given)  # a mistake is reported here, before the server's own start

@@ -21,7 +21,6 @@ from inference_logging.cli.signals import ENDING, Signals
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.record.config import Config
 from inference_logging.record.config.parameters.audit import AUDIT_SUFFIX
-from inference_logging.record.config.parameters.shipping import DESTINATIONS
 from inference_logging.ship import Shipper, Source, Sources
 from inference_logging.ship.destinations import open_destination
 from inference_logging.ship.directories import Directories, Fixed, Member, Pattern
@@ -85,7 +84,6 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, text: str | N
         "inference-logging ship --directory logs --to journald:///run/systemd/journal/socket --once",
         "inference-logging ship --to 'syslog+tls://logs:6514?max_bytes=1048576'",
         "inference-logging ship --directory logs --to 's3://bucket/logs?format=parquet'",
-        "inference-logging ship --to 'clickhouse+http://127.0.0.1/logs?ttl_days=90' --print-schema > logs.sql",
         "inference-logging ship --to opensearch+http://127.0.0.1:9200/inference-logs --print-schema > template.json",
         "inference-logging ship --each '/logs/{k8s.namespace.name}/{k8s.pod.name}' --state /var/lib/ship --once",
     ),
@@ -93,31 +91,38 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, text: str | N
 @CONFIG
 @SERVICE_NAME
 @click.pass_context
-@click.option("--directory", type=click.Path(path_type=Path), help="As directory of the servers: where segments are.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Where segments are, as directory.")
 @click.option(
     "--each",
     metavar="PATTERN",
     callback=_pattern,
-    help="Ship from each directory of this form, such as /logs/{k8s.namespace.name}/{k8s.pod.name}, found as they "
-    "come: what the listener of many queue directories writes (listen --each). Needs --state.",
+    help="Ship from each directory of this form, such as /logs/{k8s.namespace.name}/{k8s.pod.name}, as they come: "
+    "what `listen --each` writes. Needs --state.",
 )
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="With --each: a directory of this shipper's own, for how far it has come in each of them.",
+    help="With --each: a directory for this shipper's progress.",
 )
-@click.option("--to", "ship_to", help=f"As ship_to: {DESTINATIONS}.")
-@click.option("--name", "name", help="As ship_name.")
-@click.option("--once", is_flag=True, help="Ship what is there now, and end.")
+@click.option(
+    "--to",
+    "ship_to",
+    help="Destination, as ship_to: kafka://, otlp+http://, otlp+https://, clickhouse+http://, opensearch+https://, "
+    "elasticsearch+https://, s3://, syslog+tls:// or journald://; docs/parameters.md has each one's form.",
+)
+@click.option("--name", "name", help="Name of the shipper, as ship_name.")
+@click.option("--once", is_flag=True, help="Ship what is there now, then end.")
 @click.option(
     "--print-schema",
     is_flag=True,
-    help="Print the statements that make ClickHouse's tables, or OpenSearch's index template, and ship nothing.",
+    help="Print the statements for ClickHouse's tables, or OpenSearch's index template, and ship nothing.",
 )
 @click.option(
-    "--metrics-port", type=click.IntRange(0, 65_535), help="Serve /metrics there; 0: a free port, which is reported."
+    "--metrics-port",
+    type=click.IntRange(0, 65_535),
+    help="Serve /metrics on this port; 0: a free one, which is reported.",
 )
-@click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Where to serve them.")
+@click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Address to serve them on.")
 def command(
     context: click.Context,
     config_file: Path | None,
@@ -134,29 +139,26 @@ def command(
 ) -> int:
     """Send the records of all segments in directory to another machine, as they are written.
 
-    Records of the audit lane go along where audit is on or its directory is there, as records of the same service. Its
-    database (audit_sink: sqlite) stays where it is. The command runs until it is stopped, or with
-    --once until all is sent; what comes within ship_interval_s goes together.
+    Audit records go along, as records of the same service, if audit is on or their directory exists; an audit database
+    (audit_sink: sqlite) is not sent. The command runs until it is stopped, or with --once until everything is sent.
+    Records that come within ship_interval_s go together.
 
-    Each record arrives at least once: how far it has come is saved after the destination has acknowledged, and
-    the next shipper of the same name goes on from there. A destination that fails is tried again for as long as it
-    takes. What it will never take (too large, malformed) is counted, reported, and kept as a dead letter beside the
-    offsets; see docs/shipping.md. To s3:// each sealed segment goes as one object, exactly once; see
-    docs/object-storage.md. ClickHouse, OpenSearch and Elasticsearch have each record
-    once; see docs/clickhouse.md and docs/opensearch.md.
+    Each record arrives at least once (buckets, ClickHouse, OpenSearch and Elasticsearch keep it once): progress is
+    saved after the destination's acknowledgment, and the next shipper of the same name goes on from there. A failing
+    destination is tried again for as long as it takes. What it will never take (too large, malformed) is counted,
+    reported, and kept as a dead letter. See docs/shipping.md.
 
-    With --each it is the shipper of many directories, such as those of all pods of a node: their records go together,
-    in batches as large as those of one, and no directory waits for another. It only reads them; --state has how far
-    it has come, so retention_waits_for does not know of it. A directory that is removed is forgotten.
+    With --each it ships from many directories, such as those of all pods of a node, in shared batches; no directory
+    waits for another. It only reads them and keeps its progress in --state, so retention_waits_for does not see it. A
+    removed directory is forgotten.
 
-    Where another shipper of the same name runs, it waits until that has ended; with --once it ends with 1.
+    If another shipper of the same name runs, this one waits for its end, or with --once exits with 1.
 
-    On SIGTERM or SIGINT it ships what is there, and what comes into segments that a listener has open, for at most
+    On SIGTERM or SIGINT it ships what is there, and what a listener adds to open segments, for at most
     drain_deadline_s; a second signal ends it at once. It runs at the lowest priority (nice 19; best effort 7 for the
     disk), so that a server beside it goes first.
 
-    Exit code: 0 if all of that has arrived, 1 if not (with --once also where records were refused) or it could not
-    start, 2 if the configuration is wrong.
+    Exit code: 1 if not all of that has arrived (with --once also if records were refused), or it could not start.
     """
     if context.find_object(bool):
         lower_priority()
@@ -167,7 +169,7 @@ def command(
         click.echo(_schema(config), nl=False)
         return OK
     if (each is None) != (state is None):
-        raise click.UsageError("--each and --state belong together")
+        raise click.UsageError("give --each and --state together")
     if each is not None and directory is not None:
         raise click.UsageError("--directory and --each exclude each other")
     if once and each is None and not config.directory.is_dir():

@@ -39,7 +39,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write a page with plots instead: one file that needs nothing else.",
+    help="Write a page with plots instead, in one file.",
 )
 def command(
     place: Place,
@@ -48,16 +48,16 @@ def command(
     as_json: bool,
     html: Path | None,
 ) -> None:
-    """Summarise the requests of DIRECTORY (default: the configured one).
+    """Summarize the requests of DIRECTORY (default: the configured one).
 
-    Outcomes, rate, quantiles of duration and time to first chunk, per model and per route; tokens by model; records
-    that were dropped. Sampled requests count as often as their adjusted_count says. Quantiles are within 1 %. Memory
-    does not grow with what is read.
+    Outcomes, rate, quantiles of duration and time to first chunk, per model and per route; tokens by model; dropped
+    records. Sampled requests are weighted by adjusted_count. Quantiles are within 1 %. Memory does not grow with the
+    input.
     """
     if html is not None and as_json:
         raise click.UsageError("--json and --html exclude each other")
     if since is not None and until is not None and since >= until:
-        raise click.UsageError("--since must be before --until: no record can lie between them")
+        raise click.UsageError("--since must be before --until: no record can be between them")
     chosen = place.segments(since)
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
         counts, damage = count(chosen, Window.of(since, until), advance)

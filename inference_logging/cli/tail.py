@@ -45,17 +45,17 @@ _ALL: Final = 1 << 40
     ),
 )
 @of_segments
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new records, until Ctrl-C.")
 @click.option(
     "-n", "--last", type=click.IntRange(min=0), metavar="N", show_default="10; with --since all",
-    help="Records before that.",
+    help="Number of records.",
 )  # fmt: skip
 @SINCE
 @WHERE
 @EVENT
 @TRACE
-@click.option("--fields", metavar="NAMES", help="Show these fields only: names with commas between them.")
-@click.option("-v", "--verbose", is_flag=True, help="All fields on a terminal too.")
+@click.option("--fields", metavar="NAMES", help="Show only these fields, separated by commas.")
+@click.option("-v", "--verbose", is_flag=True, help="All fields, on a terminal too.")
 @click.option("--json", "json_lines", is_flag=True, help="JSON lines instead of columns.")
 def command(
     place: Place,
@@ -69,13 +69,12 @@ def command(
     verbose: bool,
     json_lines: bool,
 ) -> None:
-    """Print the last records of DIRECTORY (default: the configured one), by time over all its segments.
+    """Print the last records of DIRECTORY (default: the configured one), by time across its segments.
 
-    DIRECTORY may be one segment too, or the link logs/latest; - reads records from standard input. On a terminal each
+    DIRECTORY may also be one segment or the link logs/latest; - reads records from standard input. On a terminal each
     record is one line: time, status, duration, time to first chunk, tokens (in/out) and route of a request. Elsewhere
-    it is stable plain text with all fields. In both, control characters in values are escaped. Segments may rotate, be
-    compressed or be removed meanwhile. While following, the records found in one look (every 0.2 s) are ordered by
-    time.
+    it is stable plain text with all fields. Control characters in values are escaped. Segments may rotate, be
+    compressed or be removed meanwhile. With --follow, records found in one look (every 0.2 s) are ordered by time.
     """
     shown = [name.strip() for name in fields.split(",") if name.strip()] if fields is not None else []
     chosen = conditions(where)
@@ -129,7 +128,7 @@ def _follow(place: Place, keep: Keep, last: int, since: float | None, rounds: Ro
 def _say_what_it_waits_for(directory: Path, prefixes: Collection[str] | None) -> None:
     of = f" of {', '.join(prefixes)}" if prefixes else ""
     if not directory.is_dir():
-        waits = f"{directory}, which is not there yet"
+        waits = f"{directory}, which does not exist yet"
     elif not segments(directory, prefixes):
         waits = f"the first segment{of} in {directory}"
     else:
@@ -146,7 +145,7 @@ def _from_stdin(keep: Keep) -> Iterator[Record]:
             _report(CorruptLineError("-", number, f"not JSON: {error}"))
             continue
         if not isinstance(record, dict):
-            _report(CorruptLineError("-", number, "no JSON object"))
+            _report(CorruptLineError("-", number, "not a JSON object"))
         elif not is_framing(record) and (keep is None or keep(record)):
             yield record
 

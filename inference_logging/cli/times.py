@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-FORMS: Final = "RFC 3339 (2026-11-21T05:00:00Z; UTC where it names no zone), or an age: 90s, 15m, 2h, 7d"
+FORMS: Final = "RFC 3339 (2026-11-21T05:00:00Z; UTC unless it names a zone), or an age: 90s, 15m, 2h, 7d"
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", re.ASCII)

@@ -32,7 +32,7 @@ from inference_logging.read.terminal import safe
     "queues",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Directory of the processes' queues; may be repeated. Without it, those that the segments name, and that of a "
+    help="Directory of the processes' queues; repeatable. Default: those that the segments name, and that of a "
     "configured DIR.",
 )
 @CONFIG
@@ -41,12 +41,12 @@ from inference_logging.read.terminal import safe
 @click.option(
     "--chain-key-file",
     type=click.Path(path_type=Path),
-    help="Key of the audit lane's chain, as audit_chain_key_file. Without it, the configured one.",
+    help="Key of the audit chain, as audit_chain_key_file. Default: the configured one.",
 )
 @click.option(
     "--restore",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Of s3://: a new or empty directory that gets the objects, as segments. Without it, they are removed again.",
+    help="With s3://: keep the objects, as segments, in this new or empty directory.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of words.")
 def command(
@@ -61,18 +61,16 @@ def command(
 ) -> int:
     """Prove that no record is missing in the segments of each DIR (default: the configured one), or name each gap.
 
-    Per process: accepted = written + removed by retention + torn or corrupt + in its queue. All that belongs to one set
-    of processes must be given together: the sink's directory and its fallback's. Segments are read plain, compressed
-    and while they are written; those of the audit lane in DIR/audit too, or its SQLite database, and their hash chain
-    is checked. A sealed segment is compared with the counts and the checksum in its footer, so that lines altered since
-    are found. The last value of a chain is printed. Note it elsewhere: nothing else shows that its end was removed.
+    For each process: accepted = written + removed by retention + torn or corrupt + in its queue. Give all directories
+    of a set of processes together: the sink's and its fallback's. Segments are read plain, compressed and while they
+    are written, and audit segments in DIR/audit, or its SQLite database, with their hash chain. A sealed segment is
+    compared with the counts and checksum in its footer, so later changes are found. The last value of a chain is
+    printed. Note it elsewhere: nothing else shows that a chain's end was removed.
 
-    Of s3://bucket/prefix (extra `s3`) the objects are compared with their manifests: one that was removed, altered,
-    doubled or has no manifest is named, and then the sequences in them are checked as above. Processes that have not
-    ended in the bucket are notes. ?date=FROM..TO, service=, hour= and pod= choose some objects.
+    With s3://bucket/prefix (extra `s3`), the objects are first compared with their manifests; see
+    docs/object-storage.md. ?date=FROM..TO, service=, hour= and pod= choose objects.
 
-    Exit code: 0 only if the books balance, 1 if they do not or something cannot be read, 2 for a wrong command line or
-    configuration.
+    Exit code: 0 only if the books balance; 1 if they do not or something cannot be read.
     """
     if restore is not None or any(isinstance(one, str) for one in directories):
         only = [] if queues or prefixes or config_file or service_name else directories
@@ -93,7 +91,7 @@ def _of_bucket(
     from inference_logging.ship.s3.store import Store, StoreError
 
     if len(places) != 1 or not isinstance(places[0], str):
-        raise click.UsageError("s3:// stands alone, with --restore, --chain-key-file and --json at most")
+        raise click.UsageError("s3:// goes only with --restore, --chain-key-file and --json")
     if restore is not None and restore.exists() and any(restore.iterdir()):
         raise click.UsageError(f"--restore {restore}: must be new or empty")
     options = [f"--chain-key-file={chain_key_file}"] if chain_key_file is not None else []

@@ -57,15 +57,15 @@ def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[
 @CONFIG
 @SERVICE_NAME
 @PREFIX
-@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address; no other is taken.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address; others are refused.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
     show_default=True,
-    help="Where to listen, or on the next free one; 0: a free port.",
+    help="Port, or the next free one; 0: a free port.",
 )
-@click.option("--no-browser", is_flag=True, help="Only print the address, as where no terminal is.")
+@click.option("--no-browser", is_flag=True, help="Only print the address, as without a terminal.")
 @click.option(
     "--cache-directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -73,7 +73,7 @@ def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[
 )
 @click.option(
     "--trace-url", "links", multiple=True, metavar="NAME=URL", callback=_links,
-    help="Link from a trace to another page: an address with {trace_id} in it; may be repeated.",
+    help="Link from a trace to another page, an address with {trace_id} in it; repeatable.",
 )  # fmt: skip
 def command(
     directories: tuple[Path | str, ...],
@@ -88,15 +88,15 @@ def command(
 ) -> int:
     """Open a page with the requests of each DIR (default: the configured one), live, until Ctrl-C.
 
-    The page has a list with filters, the time line of a request, plots over time, a comparison, and the state of the
-    logging itself. It reads the segments and changes nothing, and shows no more than they have. A table of them is
-    made in the background and kept in the cache directory. Needs DuckDB (extra `view`).
+    The page has a list with filters, each request's timeline, plots over time, a comparison, and the state of the
+    logging. It reads the segments, changes nothing, and shows no more than they have. A table of them is made in the
+    background and kept in the cache directory. Needs DuckDB (extra `view`).
 
-    DIR can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= for some of its objects. It
-    shows what was there at the start.
+    DIR can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= to choose objects. It shows what
+    was there at the start.
 
-    Only this machine can open it, and only by the printed address, whose random part is new with each start. From
-    another machine, forward the port by ssh -L as it is printed.
+    Only this machine can open the page, by the printed address, whose random part is new with each start. From another
+    machine, forward the port with the printed ssh -L.
     """
     if not directories or config_file is not None or service_name is not None:
         configured = configuration(config_file=config_file, service_name=service_name)
@@ -152,7 +152,7 @@ def _serve(
     serving = Serving(view, listening)
     for directory in directories:
         if not directory.is_dir():
-            click.echo(f"inference-logging view: waits for {directory}, which is not there yet", err=True)
+            click.echo(f"inference-logging view: waits for {directory}, which does not exist yet", err=True)
 
     def started() -> None:
         click.echo(f"{serving.url} (elsewhere: ssh -L {_forwarded(serving.host, serving.port)}); Ctrl-C ends it")
@@ -182,9 +182,9 @@ def _listening(address: str, port: int) -> socket.socket:
                 raise
             continue
         if tried != port:
-            click.echo(f"inference-logging view: port {port} is taken: it listens on {tried}", err=True)
+            click.echo(f"inference-logging view: port {port} is taken; it listens on {tried}", err=True)
         return listening
-    raise OSError(f"port={port}: other programs listen there and on the next ports; without --port a free one is taken")
+    raise OSError(f"port={port}: other programs use it and the next ports; omit --port to take a free one")
 
 
 def _forwarded(host: str, port: int) -> str:

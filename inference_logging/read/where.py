@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 from inference_logging.read.segments.columns import MODEL
 
 OPERATORS: Final = (
-    "FIELD=VALUE equal, FIELD!=VALUE not equal or absent, FIELD<VALUE, FIELD<=VALUE, FIELD>VALUE, FIELD>=VALUE "
-    "(numbers by size, text by order), FIELD~VALUE contains. Of a list, one element is enough. "
-    "attributes.NAME reaches into nested values. status, route, method and model are short for their fields."
+    "FIELD, operator and VALUE: = equal, != not equal or absent, < <= > >= (numbers by size, text by order), "
+    "~ contains. A list matches if one element does. attributes.NAME reaches into nested values. status, route, method "
+    "and model are short for their fields."
 )
 
 _FORM = re.compile(r"(?P<field>[^=!<>~]+)(?P<operator>!=|<=|>=|=|<|>|~)(?P<value>.*)", re.DOTALL)
@@ -54,6 +54,10 @@ class Condition(NamedTuple):
         value = match["value"].strip()
         return cls(match["field"].strip(), match["operator"], value, _number(value))
 
+    def in_full(self, has: Callable[[str], bool] = bool) -> str:
+        """Return the condition with the full name of its field."""
+        return f"{full_name(self.field, has)}{self.operator}{self.value}"
+
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Return whether ``record`` fulfils the condition."""
         found = look_up(record, self.field)
@@ -70,6 +74,12 @@ class Condition(NamedTuple):
             return self.number is not None and _COMPARE[by](found, self.number)
         # Only numbers and text have an order.
         return (by == "=" or isinstance(found, str)) and _COMPARE[by](as_text(found), self.value)
+
+
+def full_name(field: str, has: Callable[[str], bool] = bool) -> str:
+    """Return the field that a short name means: if it means several, the first that ``has`` accepts, else the first."""
+    names = ALIASES.get(field, (field,))
+    return next(filter(has, names), names[0]) if len(names) > 1 else names[0]
 
 
 def look_up(record: Mapping[str, Any], field: str) -> Any:

@@ -33,12 +33,12 @@ _MOST_SITES: Final = 1024
 
 
 class ApplicationLogger:
-    """Records of the application: ``log.info("loaded %s", name, seconds=2.5)``.
+    """Application records: ``log.info("loaded %s", name, seconds=2.5)``.
 
-    The methods take the arguments of the standard library's loggers, and fields as further keywords. They return
-    whether the record was accepted; they never block and never raise. A refused call is named on stderr, once per call
-    site. Each record carries the ids of the request under way. ``level`` of the configuration decides what is accepted
-    at all, ``setLevel`` what this logger accepts. Get one with ``get_logger``.
+    Methods take the arguments of the standard library's loggers, and fields as further keywords. They return whether
+    the record was accepted; they never block and never raise. stderr names a refused call, once per call site. Each
+    record carries the ids of the current request. ``level`` of the configuration decides what is accepted at all,
+    ``setLevel`` what this logger accepts. Get one with ``get_logger``.
     """
 
     __slots__ = ("_bound", "_least", "critical", "debug", "error", "info", "name", "warn", "warning")
@@ -63,12 +63,12 @@ class ApplicationLogger:
         return self.error(message, *args, exc_info=exc_info, **fields)
 
     def log(self, level: int, message: object, /, *args: object, **fields: object) -> bool:
-        """Record ``message`` at a level of the standard library; the name of one that is not its own is kept."""
+        """Record ``message`` at a level of the standard library; the name of a custom level is kept."""
         fields = {**level_name(level, logging.getLevelName(level)), **fields}
         return getattr(self, method_of(level))(message, *args, **fields) is True
 
     def bind(self, **fields: object) -> ApplicationLogger:
-        """Return a logger of the same name whose records all have ``fields``, with the values that they have now."""
+        """Return a logger of the same name that adds ``fields``, with their present values, to every record."""
         return ApplicationLogger(self.name, BoundFields(self._bound, fields))
 
     def setLevel(self, level: int | str) -> None:  # noqa: N802 - the name of logging.Logger
@@ -82,16 +82,16 @@ class ApplicationLogger:
         _levels.set(self.name, severity_of(number) if number > 0 else 0)
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name of logging.Logger
-        """Return whether a record of this level is accepted at present, as far as its level decides."""
+        """Return whether a record of this level is accepted at present, as far as the level decides."""
         return severity_of(level) >= max(self._least.value, Event.least_severity())
 
     async def audit(self, event: str, /, **fields: object) -> bool:
-        """Make one audit record and wait until it is committed; as ``Logger.audit`` of the logger opened last."""
+        """Make one audit record and wait until it is committed, as ``Logger.audit`` of the logger opened last."""
         return await Logger.newest().audit(event, **fields)
 
 
 def get_logger(name: str) -> ApplicationLogger:
-    """Return an application logger called ``name``, usually ``__name__``; it can be made before anything is open."""
+    """Return an application logger called ``name``, usually ``__name__``; nothing has to be open yet."""
     return ApplicationLogger(name)
 
 
@@ -221,7 +221,7 @@ class _Refusals:
         self._sites.add(site)
         if sys.stderr is not None:
             # The text of the call can be a secret, so it is not shown.
-            sys.stderr.write(f"inference_logging: {site[0]}:{site[1]}: the record of this call is refused: {why}\n")
+            sys.stderr.write(f"inference_logging: {site[0]}:{site[1]}: this call's record is refused: {why}\n")
 
 
 _refusals = _Refusals()

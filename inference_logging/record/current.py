@@ -9,11 +9,11 @@ _request = reader()
 
 
 def current_request() -> RequestIds | None:
-    """Return the ids of the request under way, or None outside of one.
+    """Return the ids of the current request, or None outside a request.
 
-    ``trace_id`` and ``span_id``; ``request_id``, made by this package; ``client_request_id``, the client's or None;
-    ``outgoing_headers()``, the headers that make a call to another service a child of this request; ``keep()`` has the
-    request recorded whatever the sampler decided; ``set(**fields)`` adds fields to its record: few, small, of type str,
-    int, float or bool.
+    ``trace_id`` and ``span_id``; ``request_id``, made by this package; ``client_request_id``, the client's or None.
+    ``outgoing_headers()`` returns the headers that make a call to another service a child of this request; ``keep()``
+    has the request recorded whatever the sampler decided; ``set(**fields)`` adds a few small fields (str, int, float,
+    bool) to its record.
     """
     return _request()

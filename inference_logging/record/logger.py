@@ -99,21 +99,21 @@ class Logger:
 
     @classmethod
     def newest(cls) -> Logger:
-        """Return the logger that was opened last and is open still; open one if there is none."""
+        """Return the open logger that was opened last; open one if there is none."""
         logger = max(_open_loggers, key=lambda logger: logger._opened_ns, default=None)
         return logger if logger is not None else cls._serving(_configured())
 
     @staticmethod
     def make_newest_current() -> None:
-        """Let application records go to the logger that was opened last and is open still."""
+        """Send application records to the open logger that was opened last."""
         if _open_loggers:
             Logger.newest()._make_current()
 
     def release(self) -> bool:
-        """Release what ``shared`` returned; the last one closes. Return whether everything was written.
+        """Release what ``shared`` returned; the last release closes it. Return whether everything was written.
 
-        The last one of all closes the loggers without a user too: an application record has opened them, and a server
-        that ends by a signal runs no ``atexit``.
+        The very last one also closes the loggers without a user: an application record opened them, and a server that
+        ends by a signal runs no ``atexit``.
         """
         self._users -= 1
         if self._users > 0:
@@ -150,15 +150,14 @@ class Logger:
         with_request: bool = False,
         lane: Literal["fast", "audit"] = "fast",
     ) -> Callable[..., bool]:
-        """Register an event and return its emit function: one value per field, in this order.
+        """Register an event and return its emit function, which takes one value per field, in this order.
 
         Values are str, int, float, bool, None, bytes, ``Json``, or anything orjson encodes. The function returns
         whether the record was accepted; a wrong number of values is refused and counted as ``serialize_error``. With
-        ``with_request``, records carry trace id, span id and request id of the request under way.
+        ``with_request``, records carry trace id, span id and request id of the current request.
 
         With ``lane="audit"`` records are committed within ``audit_commit_interval_s``; await ``committed`` to be sure.
-        The function then does as ``audit_overflow`` says, which can block for ``audit_block_s`` or raise
-        ``AuditError``.
+        The function then follows ``audit_overflow``: it can block for ``audit_block_s`` or raise ``AuditError``.
 
         Raises ValueError naming the event, field, severity or lane at fault, AuditError without an audit lane.
         """
@@ -175,18 +174,18 @@ class Logger:
     async def audit(self, event: str, /, **fields: object) -> bool:
         """Make one audit record and wait until it is committed: on the device, as far as the device reports.
 
-        It carries the ids of the request under way, then ``fields`` in their order; values as in ``event``. An event
-        whose names of fields keep changing has them in the map ``attributes`` once it has had 16 lists of them. Every
-        record that comes while one commit runs shares the next one. Returns True, or with ``audit_overflow=count``
-        False for a record that was dropped or is late.
+        It carries the ids of the current request, then ``fields`` in their order; values as in ``event``. From the 17th
+        list of field names on, an event has its fields in the map ``attributes``. Records that come while one commit
+        runs share the next one. Returns True, or with ``audit_overflow=count`` False for a record that was dropped or
+        is late.
 
         Raises AuditError if the record is refused, if it is not committed within ``audit_block_s`` (it stays accepted),
-        or if ``audit`` is off; ValueError naming an event or field that cannot be.
+        or if ``audit`` is off; ValueError naming an invalid event or field.
         """
         return await self._audit_lane().record(event, fields)
 
     async def committed(self) -> bool:
-        """Wait until every audit record that this process has made before this call is committed; as ``audit``."""
+        """Wait until all audit records that this process made before this call are committed; as ``audit``."""
         return await self._audit_lane().committed()
 
     def _audit_lane(self) -> AuditLane | NoAuditLane:
@@ -219,16 +218,16 @@ class Logger:
     def stats(self) -> dict[str, Any]:
         """Return the counts of this process and of the listener.
 
-        ``accepted = written + in_queue + dropped`` (torn or corrupt); ``dropped`` holds refusals by reason and level;
-        ``listener`` what the leading listener of the directory publishes, whichever process it is in. ``audit`` has the
-        same of the audit lane, if there is one.
+        ``accepted = written + in_queue + dropped`` (torn or corrupt); ``dropped`` has refusals by reason and level,
+        ``listener`` what the directory's leading listener publishes, in whichever process it runs. ``audit`` has the
+        same for the audit lane, if there is one.
         """
         counts = _counts(self._service)
         audit = self.audit_service
         return counts if audit is None else {**counts, "audit": _counts(audit)}
 
     def backlog_records(self) -> int:
-        """Return how many accepted records of all processes of the queue directory are not written yet."""
+        """Return how many accepted records, over all processes of the queue directory, are not written yet."""
         return sum(queue["in_queue"] for queue in self._service.queues())
 
     def __enter__(self) -> Logger:

@@ -30,11 +30,10 @@ BUILD = "inference_logging_build"
 
 
 class InferenceLoggingCollector:
-    """A collector for a prometheus_client registry: everything this library counts, of all processes.
+    """A collector for a prometheus_client registry: all metrics of this package, over all processes.
 
-    ``logger`` is the one whose queue directory is shown; without it, the one that is open when the metrics are
-    requested. Nothing is shown while none is open. ``watch`` is the one that already watches its queue directory, if
-    any.
+    ``logger`` chooses the queue directory; without it, the logger that is open when the metrics are requested does.
+    While none is open, nothing is shown. ``watch`` already watches that queue directory, if given.
 
     Raises ``MissingExtraError`` if prometheus_client is not installed.
     """
@@ -73,10 +72,10 @@ def metrics_of(logger: Logger, watch: Watch | None = None) -> Metrics:
 def register_metrics(
     registry: CollectorRegistry | None = None, logger: Logger | None = None
 ) -> InferenceLoggingCollector:
-    """Register a collector with ``registry`` (without it, prometheus_client's default) and return it.
+    """Register a collector with ``registry`` (by default prometheus_client's) and return it.
 
-    Raises ``MissingExtraError`` if prometheus_client is not installed, ``ValueError`` if the registry has such a
-    collector already.
+    Raises ``MissingExtraError`` if prometheus_client is not installed, ``ValueError`` if the registry already has such
+    a collector.
     """
     collector = InferenceLoggingCollector(logger)
     if registry is None:

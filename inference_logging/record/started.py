@@ -77,7 +77,7 @@ def record_start(logger: Logger, reported: Mapping[str, object] | None = None) -
         fields = [name for name in FIELDS if name in known]
         emit = logger.event("server.started", fields)
     except ValueError as error:  # an application has an event of this name, with other fields
-        sys.stderr.write(f"inference_logging: there is no server.started record: {error}\n")
+        sys.stderr.write(f"inference_logging: no server.started record was written: {error}\n")
         return False
     return emit(*(known[name] for name in fields))
 

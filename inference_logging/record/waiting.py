@@ -74,7 +74,7 @@ class Waiting:
                 write(self._wanted())
             except InferenceLoggingError as error:
                 if sys.stderr is not None:
-                    lost = f"records of the application are lost, {waiting} in all"
+                    lost = f"{waiting} records of the application are lost"
                     sys.stderr.write(f"inference_logging: {lost}: {error}\n")
 
 

@@ -27,7 +27,7 @@ def client_context(ca_file: str | None, options: Mapping[str, str]) -> ssl.SSLCo
     except OSError as error:
         raise ConfigError([f"ship_ca_file={ca_file!r}: {error}"]) from None
     if "key" in options and "cert" not in options:
-        raise ConfigError([f"ship_to: key={options['key']!r}: needs cert, whose key it is"])
+        raise ConfigError([f"ship_to: key={options['key']!r}: needs cert, the certificate of this key"])
     if "cert" in options:
         try:
             context.load_cert_chain(options["cert"], options.get("key"))
@@ -61,5 +61,5 @@ def wait_until_taken(connection: socket.socket, timeout_s: float) -> None:
         if not waiting:
             return
         if time.monotonic() > end_s:
-            raise TimeoutError(f"{waiting} bytes are not taken")
+            raise TimeoutError(f"the server has not accepted {waiting} bytes")
         time.sleep(_STEP_S)

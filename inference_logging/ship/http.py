@@ -87,7 +87,7 @@ def ask(client: Any, method: str, url: str, **request: Any) -> Answer:
     with client.stream(method, url, **request) as answer:
         begun = Answer(answer.status_code, answer.headers, b"")
         if answer.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-            raise AnswerError(begun, "packed_answer", "the answer is compressed, which was not asked for")
+            raise AnswerError(begun, "packed_answer", "the answer is compressed, though the request did not ask for it")
         for block in answer.iter_raw():
             content += block
             if len(content) > MOST_ANSWER_BYTES:

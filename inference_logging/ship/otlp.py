@@ -102,7 +102,7 @@ class OtlpDestination:
         try:
             rejected = self._rejected(answer)
         except (ValueError, TypeError, KeyError, AttributeError):
-            text = f"status {answer.status_code}: the answer is none to OTLP: {answer.media_type}: {answer.text[:100]}"
+            text = f"status {answer.status_code}: the answer is not OTLP: {answer.media_type}: {answer.text[:100]}"
             return Sent(lines, text, "not_otlp")
         return Sent(refused={"partial_success": rejected} if rejected else {})
 

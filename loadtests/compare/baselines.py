@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
 import queue
 import time
 import uuid
@@ -76,6 +77,24 @@ class RequestLog:
             outcome = "ok" if response.ended else "client_disconnect"
         finally:
             self.emit(response.fields(scope, outcome))
+
+
+class File(RequestLog):
+    """As a server's own option takes a middleware, which gives it the app only: a line on the request path."""
+
+    mode = "stdlib-file"
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap `app`; the log is in the directory that our own settings name."""
+        directory = Path(os.environ["INFERENCE_LOGGING_DIRECTORY"])
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(app, StdlibLogging(self.mode, directory).request)
+
+
+class Queue(File):
+    """The same through a queue, from which a thread writes."""
+
+    mode = "stdlib-queue"
 
 
 class ResponseWatch:

@@ -16,24 +16,24 @@ import os
 import platform
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from inference_logging.read.stats.interval import Interval
 from loadtests.compare import report
 from loadtests.compare.load import SCENARIOS, Load, LoadError, Scenario, drive, warm_up
 from loadtests.compare.measure import CONTROL, Books, Cores, ServerError, ServerUnderTest
-from loadtests.compare.summary import BASE, Rounds, Row, rows
+from loadtests.compare.report import BASE, Rounds, Row, rows
 
 MODES = (BASE, "uvicorn-access", "stdlib-file", "stdlib-queue", "ours", CONTROL)
 TABLE_WIDTH = 140
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What to run."""
 
     scenarios: tuple[str, ...]
@@ -120,10 +120,18 @@ def compare(plan: Plan, console: Console) -> bool:
         console.print(line)
     facts = {"command": plan.command(), "cores": str(cores), "machine": machine()}
     page = report.write(plan.out, "Request logging compared", measured, facts, remarks(measured))
-    results = {"facts": facts, "rows": [asdict(row) for row in measured]}
+    results = {"facts": facts, "rows": [_as_json(row) for row in measured]}
     (plan.out / "results.json").write_text(json.dumps(results, indent=1))
     console.print(f"report: {page}")
     return all(row.books.balanced and not row.failures for row in measured)
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    parts = {"loads": [load._asdict() for load in row.loads], "books": row.books._asdict()}
+    return {
+        name: parts.get(name, value.as_json() if isinstance(value, Interval) else value)
+        for name, value in row._asdict().items()
+    }
 
 
 def table(scenario: str, measured: list[Row]) -> Table:
@@ -184,14 +192,8 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=32, help="connections of the closed loop")
     parser.add_argument("--out", type=Path, default=Path("out/compare"))
     given = parser.parse_args()
-    plan = Plan(
-        scenarios=tuple(given.scenarios),
-        modes=tuple(dict.fromkeys([BASE, *given.modes])),
-        rounds=given.rounds,
-        seconds=given.seconds,
-        users=given.users,
-        out=given.out,
-    )
+    modes = tuple(dict.fromkeys([BASE, *given.modes]))
+    plan = Plan(tuple(given.scenarios), modes, given.rounds, given.seconds, given.users, given.out)
     try:
         sys.exit(0 if compare(plan, wide_console()) else 1)
     except (LoadError, ServerError) as error:

@@ -16,20 +16,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from loadtests.compare import arrivals, demo_page
+from loadtests.compare import arrivals, report
 from loadtests.compare.compare import machine, wide_console
 from loadtests.compare.demo_turns import CONNECTIONS, Cost, costs
 from loadtests.compare.load import LoadError, locust
 from loadtests.compare.measure import Books, Cores, ServerError, ServerUnderTest, records
-from loadtests.compare.report import books_text
 
 FIRST_CHUNK: Final = "chat: time to first chunk"
 GAP: Final = "chat: gap between chunks"
@@ -43,8 +41,7 @@ HOW_TO_READ: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What the arrival trace gave, and what the logged server left behind."""
 
     requests: int
@@ -76,7 +73,7 @@ def run(given: argparse.Namespace, console: Console) -> bool:
         "machine": machine(),
         "connections of wrk": str(CONNECTIONS),
     }
-    page = demo_page.write(given.out, found, facts, HOW_TO_READ)
+    page = report.write_costs(given.out, found, facts, HOW_TO_READ)
     _show_places(console, logs, page)
     return job.books.balanced and not job.failures
 
@@ -93,17 +90,13 @@ def _costs(seconds: float, console: Console) -> list[Cost]:
         shown.add_column(name, justify="right", min_width=len(name))
     for cost in found:
         logged = f"+{cost.added_cpu_us.value:.2f} ± {cost.added_cpu_us.half:.2f} µs"
-        shown.add_row(
-            f"CPU per request, {cost.name}",
-            f"{cost.unlogged_cpu_us:.1f} µs",
-            logged,
-            *_both(cost.cpu, cost.cpu_control),
-        )
+        both = f"[bold]{cost.cpu}[/bold]", str(cost.cpu_control)
+        shown.add_row(f"CPU per request, {cost.name}", f"{cost.unlogged_cpu_us:.1f} µs", logged, *both)
     for cost in found:
         name, without = f"requests/s, {cost.name}", f"{cost.unlogged_rps:,.0f}"
         if cost.saturated:
             logged = f"{cost.unlogged_rps * cost.rps.value:,.0f}"
-            shown.add_row(name, without, logged, *_both(cost.rps, cost.rps_control))
+            shown.add_row(name, without, logged, f"[bold]{cost.rps}[/bold]", str(cost.rps_control))
         else:
             shown.add_row(name, "not measured", "", "", "")
     console.print(shown)
@@ -113,10 +106,6 @@ def _costs(seconds: float, console: Console) -> list[Cost]:
     for line in (*idle, *HOW_TO_READ):
         console.print(line)
     return found
-
-
-def _both(measured: object, control: object) -> tuple[str, str]:
-    return f"[bold]{measured}[/bold]", str(control)
 
 
 @contextmanager
@@ -139,18 +128,10 @@ def _job(given: argparse.Namespace, trace: Path, cores: Cores, logs: Path) -> Jo
     if not chat["count"]:
         raise LoadError(f"no request was answered: {asked}")
     first, gap = asked[FIRST_CHUNK], asked.get(GAP, {"count": 0, "p99_ms": 0.0})
-    return Job(
-        chat["count"],
-        chat["failures"],
-        first["count"] + gap["count"],
-        chat["p50_ms"],
-        chat["p99_ms"],
-        first["p50_ms"],
-        gap["p99_ms"],
-        health,
-        # The one health request reached the app's middleware, but is none of the app's.
-        Books(books.accepted - 1, books.records, books.dropped),
-    )
+    # The one health request reached the app's middleware, but is none of the app's.
+    books = books._replace(accepted=books.accepted - 1)
+    counts = chat["count"], chat["failures"], first["count"] + gap["count"]
+    return Job(*counts, chat["p50_ms"], chat["p99_ms"], first["p50_ms"], gap["p99_ms"], health, books)
 
 
 def _show_job(console: Console, job: Job, logs: Path) -> None:
@@ -165,7 +146,7 @@ def _show_job(console: Console, job: Job, logs: Path) -> None:
     console.rule("GET /health/logging, right after the load")
     console.print_json(json.dumps(job.health))
     console.rule("the books")
-    console.print(f"records = requests: {books_text(job.books)}; failed requests: {job.failures}")
+    console.print(f"records = requests: {report.books_text(job.books)}; failed requests: {job.failures}")
 
 
 def _last(directory: Path) -> list[dict[str, Any]]:

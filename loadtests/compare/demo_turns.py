@@ -8,16 +8,14 @@ counts the listener's thread too, and the one on the wall: of a server that is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from inference_logging.read.stats.interval import Interval
-from loadtests.turns.bench_turns import Server, running
+from inference_logging.read.stats.interval import Interval, bootstrap, ratio, trimmed_mean
+from loadtests.harness import find_wrk
+from loadtests.turns.bench_turns import Load, running
 from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
-from loadtests.turns.bench_turns_ratio import ratio, trimmed_interval
 from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case
 from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
-from loadtests.turns.wrk import find_wrk, run_wrk
 
 CONNECTIONS: Final = 16
 CASES: Final = {
@@ -29,8 +27,7 @@ BUSY: Final = 0.9
 """The least share of its core that a server uses for its requests per second to mean something."""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """What logging costs one kind of request; ratios are with logging ÷ without."""
 
     name: str
@@ -55,11 +52,11 @@ class Cost:
         return cls(
             case.name,
             len(blocks),
-            trimmed_interval(cpu[UNLOGGED]).value / scale,
-            trimmed_interval(added),
+            trimmed_mean(cpu[UNLOGGED]) / scale,
+            bootstrap(added, trimmed_mean),
             ratio(cpu[LOGGED], cpu[UNLOGGED]),
             ratio(cpu[CONTROL], cpu[UNLOGGED]),
-            case.requests * 1e9 / trimmed_interval(wall[UNLOGGED]).value,
+            case.requests * 1e9 / trimmed_mean(wall[UNLOGGED]),
             ratio(wall[UNLOGGED], wall[LOGGED]),
             ratio(wall[UNLOGGED], wall[CONTROL]),
             sum(map(sum, blocks)) / sum(map(sum, walls)),
@@ -79,19 +76,6 @@ def costs(seconds: float, begins: Callable[[str], None]) -> Iterator[Cost]:
     for route, case in CASES.items():
         begins(case.name)
         with running(WITH_AND_WITHOUT, "process") as server:
-            cost = _measure(server, wrk, route, case, seconds)
+            found = server.measure(Load(wrk, CONNECTIONS, seconds, 1, LEAST_BLOCKS), route, case)
             server.stop()  # raises unless each request with logging has its record
-        yield cost
-
-
-def _measure(server: Server, wrk: str, route: str, case: Case, seconds: float) -> Cost:
-    url, script = server.target(route)
-    run_wrk(wrk, url, 1, CONNECTIONS, script)  # warms caches and the connection handling
-    server.ask(f"restart?{case.requests}")
-    run_s = seconds
-    while True:
-        run_wrk(wrk, url, max(1, round(run_s)), CONNECTIONS, script)
-        found = server.ask("pause")
-        if len(found["blocks"]) >= LEAST_BLOCKS:
-            return Cost.of(case, found["blocks"], found["walls"])
-        run_s = max(1, 2 * run_s)  # on a busy machine a short run has no whole block
+        yield Cost.of(case, found["blocks"], found["walls"])

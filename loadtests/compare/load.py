@@ -10,9 +10,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from loadtests.compare.measure import HERE, ServerUnderTest
 
@@ -20,8 +19,7 @@ SATURATED = 0.9
 WARM_UP_REQUESTS = 200
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(NamedTuple):
     """What is asked of the server: its path and body, and the Locust user that does the same."""
 
     name: str
@@ -41,8 +39,7 @@ SCENARIOS = {
 }
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """What one run of a tool did, and what it cost the server."""
 
     requests: int
@@ -79,7 +76,7 @@ def drive(server: ServerUnderTest, scenario: Scenario, seconds: float, users: in
     cpu_s = server.cpu_s() - before
     if load.requests == 0:
         raise LoadError(f"{scenario.name} got no answer in mode {server.mode} ({load.failures} failures)")
-    return Load(load.requests, load.failures, load.seconds, load.p50_ms, load.p99_ms, cpu_s)
+    return load._replace(cpu_s=cpu_s)
 
 
 def warm_up(server: ServerUnderTest, scenario: Scenario) -> None:
@@ -88,26 +85,17 @@ def warm_up(server: ServerUnderTest, scenario: Scenario) -> None:
 
 
 def locust(url: str, options: list[str]) -> dict[str, Any]:
-    """Run Locust with `options` on the locustfile beside this, and return its result file."""
+    """Run Locust with `options` on the locustfile beside this, and return its result file; raises ``LoadError``."""
     with tempfile.TemporaryDirectory() as scratch:
         result = Path(scratch) / "result.json"
         command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless", "--only-summary"]
         # Failed requests are counted and shown; they are no reason to throw the run away.
         command += ["--loglevel=WARNING", "--exit-code-on-error=0", f"--host={url}", f"--result={result}", *options]
-        run_tool(command)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode != 0:
+            raise LoadError(f"Locust ended with status {done.returncode}\n{done.stdout[-2000:]}")
         answer: dict[str, Any] = json.loads(result.read_text())
         return answer
-
-
-def run_tool(command: list[str]) -> str:
-    """Run a command to its end and return what it printed.
-
-    Raises ``LoadError`` if it fails.
-    """
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        raise LoadError(f"{command[0]} ended with status {done.returncode}\n{done.stdout[-2000:]}")
-    return done.stdout
 
 
 def _locust(url: str, scenario: Scenario, seconds: float, users: int) -> Load:

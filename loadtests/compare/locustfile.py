@@ -22,7 +22,7 @@ from locust.env import Environment
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # Locust puts only this folder there
 
-from loadtests.compare import arrivals, shapes, users
+from loadtests.compare import arrivals, users
 from loadtests.compare.users import ChatUser, CompletionUser, Stream64User, TrivialUser
 
 __all__ = ["ChatUser", "CompletionUser", "Stream64User", "TrivialUser"]
@@ -89,7 +89,7 @@ def play_trace(environment: Environment, options: Namespace) -> None:
     """Make `environment` play the trace instead of running closed-loop users."""
     trace = arrivals.read(arrivals.find(options.trace, Path("out")))
     fitted = arrivals.fit(trace, rate=options.trace_rate, seconds=options.trace_seconds, max_tokens=options.max_tokens)
-    shape = shapes.OpenLoop(fitted, users.TraceUser)
+    shape = users.OpenLoop(fitted, users.TraceUser)
     shape.runner = environment.runner
     environment.shape_class = shape
     environment.user_classes = [users.TraceUser]

@@ -16,23 +16,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
+
+from loadtests import harness
+from loadtests.harness import HOST, memory_directory
 
 HERE = Path(__file__).resolve().parent
-LOOPBACK = "127.0.0.1"
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 30.0
 CONTROL = "control"
 """A second server without logging: how far it is from the first one is what the method cannot see."""
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
-
-@dataclass(frozen=True)
-class Cores:
+class Cores(NamedTuple):
     """Which cores the server and the load run on."""
 
     server: int
@@ -53,8 +50,7 @@ class Cores:
         return f"server on core {self.server}, load on core {', '.join(map(str, self.load))}"
 
 
-@dataclass(frozen=True)
-class Books:
+class Books(NamedTuple):
     """What a server that has ended leaves behind; `records` is None for a mode that writes none."""
 
     accepted: int
@@ -84,8 +80,8 @@ class ServerUnderTest:
         self._counts = directory / "counts.json"
         self._output = directory / "server.out"
         self._clear()
-        self._queues = tempfile.mkdtemp(prefix="inference_logging-loadtest-", dir=_memory())
-        with socket.create_server((LOOPBACK, 0), backlog=4096) as listening, self._output.open("wb") as output:
+        self._queues = tempfile.mkdtemp(prefix="inference_logging-loadtest-", dir=memory_directory())
+        with socket.create_server((HOST, 0), backlog=4096) as listening, self._output.open("wb") as output:
             self.port: int = listening.getsockname()[1]
             self._process = subprocess.Popen(
                 self._command(listening.fileno(), core),
@@ -104,17 +100,13 @@ class ServerUnderTest:
 
     def _command(self, fd: int, core: int) -> list[str]:
         options = {"mode": self.mode, "fd": fd, "core": core, "directory": self.directory, "counts": self._counts}
-        return [
-            sys.executable,
-            "-m",
-            "loadtests.compare.server",
-            *(f"--{name}={value}" for name, value in options.items()),
-        ]
+        server = [sys.executable, "-m", "loadtests.compare.server"]
+        return [*server, *(f"--{name}={value}" for name, value in options.items())]
 
     @property
     def url(self) -> str:
         """The server's address."""
-        return f"http://{LOOPBACK}:{self.port}"
+        return f"http://{HOST}:{self.port}"
 
     def request(self, path: str, body: dict[str, Any] | None = None, times: int = 1) -> bytes:
         """Send a request `times` times over one connection and return the last answer's body, whatever its status.
@@ -122,14 +114,13 @@ class ServerUnderTest:
         The socket listens before the process runs, so the first answer also shows that the server is up.
         Raises ``ServerError`` if it is not within 30 s.
         """
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=START_DEADLINE_S)
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=START_DEADLINE_S)
         payload = None if body is None else json.dumps(body)
         answer = b""
         try:
             for _ in range(times):
-                connection.request(
-                    "GET" if body is None else "POST", path, payload, {"content-type": "application/json"}
-                )
+                method = "GET" if body is None else "POST"
+                connection.request(method, path, payload, {"content-type": "application/json"})
                 answer = connection.getresponse().read()
         except OSError as error:
             raise ServerError(f"mode {self.mode}: no answer on {path}: {error}\n{self._tail()}") from error
@@ -138,8 +129,8 @@ class ServerUnderTest:
         return answer
 
     def cpu_s(self) -> float:
-        """Return the CPU time that the process and its children, living and ended, have used so far."""
-        return sum(_cpu_s(pid) for pid in _family(self._process.pid))
+        """Return the CPU time that the process has used so far."""
+        return harness.cpu_s(self._process.pid)
 
     def stop(self) -> Books:
         """Stop the server as an orchestrator would and count what it leaves.
@@ -170,9 +161,7 @@ class ServerUnderTest:
         """Return the server."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """End the process if `stop` has not, and remove its queue."""
         if self._process.poll() is None:
             self._process.kill()
@@ -196,20 +185,3 @@ def dropped(directory: Path) -> int:
 def total(counts: Any) -> int:
     """Return the sum of counts that are nested by reason."""
     return sum(map(total, counts.values())) if isinstance(counts, dict) else int(counts)
-
-
-def _memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield from _family(int(child))
-
-
-def _cpu_s(pid: int) -> float:
-    """Return user and system time of a process and of its children that have ended (proc(5), fields 14 to 17)."""
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, after_name[11:15])) / _TICKS_PER_S

@@ -11,12 +11,12 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gevent
-import gevent.pool
-from locust import FastHttpUser, events, task
+from locust import events, task
 from locust.contrib.fasthttp import FAILURE_EXCEPTIONS
 from locust.env import Environment
 
@@ -25,11 +25,10 @@ from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, Pla
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # Locust puts only this folder there
 
-from loadtests.compare import shapes
-from loadtests.compare.users import events as messages_of
+from loadtests.compare import users
 
 
-class ReplayUser(FastHttpUser):
+class ReplayUser(users.StreamingUser):
     """Sends each request at its time, whatever became of the earlier ones."""
 
     fixed_count = 1
@@ -39,18 +38,8 @@ class ReplayUser(FastHttpUser):
 
     @task
     def play(self) -> None:
-        """Start every request on time, wait for the last answer, then mark the shape as finished."""
-        shape = self.environment.shape_class
-        assert isinstance(shape, shapes.OpenLoop)
-        under_way = gevent.pool.Group()
-        start = time.perf_counter()
-        for planned in self.schedule:
-            due = start + planned.offset_s / self.speed
-            gevent.sleep(max(0.0, due - time.perf_counter()))
-            under_way.spawn(self._send, planned, due)
-        under_way.join()
-        shape.finished = True
-        gevent.sleep(3600)  # until the shape's next tick ends the run
+        """Play the schedule."""
+        self.play_open_loop((planned.offset_s / self.speed, partial(self._send, planned)) for planned in self.schedule)
 
     def _send(self, planned: Planned, due: float) -> None:
         headers = {"Content-Type": "application/json", "X-Request-Id": planned.request_id}
@@ -70,10 +59,10 @@ class ReplayUser(FastHttpUser):
                 return
             chunks = 0
             try:
-                for message in messages_of(response):
+                for message in users.events(response):
                     chunks += has_content(message)
                     if chunks == 1:
-                        self._report(planned.path, time.perf_counter() - due)
+                        self.report_event(f"{planned.path}: time to first chunk", time.perf_counter() - due)
                     if chunks == planned.abort_chunks:
                         response._response.release()
                         break
@@ -84,16 +73,6 @@ class ReplayUser(FastHttpUser):
                 response.failure(f"status {response.status_code}")
             else:
                 response.success()
-
-    def _report(self, path: str, first_s: float) -> None:
-        self.environment.events.request.fire(
-            request_type="SSE",
-            name=f"{path}: time to first chunk",
-            response_time=first_s * 1000,
-            response_length=0,
-            exception=None,
-            context={},
-        )
 
 
 @events.init_command_line_parser.add_listener
@@ -119,7 +98,7 @@ def prepare(environment: Environment, **_: Any) -> None:
     ReplayUser.schedule = Schedule(options.export, options.export_format, changes)
     ReplayUser.speed = options.speed
     # As a module's name, since Locust makes shapes of the classes that it finds here.
-    shape = shapes.OpenLoop([], ReplayUser)
+    shape = users.OpenLoop([], ReplayUser)
     shape.runner = environment.runner
     environment.shape_class = shape
     environment.user_classes = [ReplayUser]

@@ -6,22 +6,43 @@ They use Locust's FastHttpUser, because the usual client is several times slower
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import gevent
 import gevent.pool
-from locust import FastHttpUser, task
+from locust import FastHttpUser, LoadTestShape, User, task
 from locust.contrib.fasthttp import FAILURE_EXCEPTIONS
 
 from loadtests.compare.arrivals import Arrival
-from loadtests.compare.shapes import OpenLoop
 
 MAX_PROMPT_WORDS = 2000
 """Longer prompts are cut: the server makes nothing of the words, and the load tool would pay for them."""
 
 STREAM_CHUNKS = 64
 END_OF_STREAM = b"[DONE]\n\n"
+
+
+class OpenLoop(LoadTestShape):
+    """Keep one player alive until it has played the whole trace.
+
+    The player starts a request per arrival, whether or not earlier ones have been answered. Locust's own way (a user
+    per arrival) would round arrivals to the second, which is the pace of ``tick``.
+    """
+
+    abstract = False
+
+    def __init__(self, arrivals: list[Arrival], player: type[User]) -> None:
+        """Take the `arrivals` to play and the user class that plays them."""
+        super().__init__()
+        self.arrivals = arrivals
+        self.player = player
+        self.finished = False
+
+    def tick(self) -> tuple[int, float, list[type[User]] | None] | None:
+        """Return one player, or None (which ends the run) once the player has set `finished`."""
+        return None if self.finished else (1, 1.0, [self.player])
 
 
 class TrivialUser(FastHttpUser):
@@ -76,14 +97,30 @@ class StreamingUser(FastHttpUser):
     def _report(self, name: str, times: list[float]) -> None:
         labels = ["time to first chunk", *["gap between chunks"] * (len(times) - 2)]
         for label, before, after in zip(labels, times, times[1:], strict=False):
-            self.environment.events.request.fire(
-                request_type="SSE",
-                name=f"{name}: {label}",
-                response_time=(after - before) * 1000,
-                response_length=0,
-                exception=None,
-                context={},
-            )
+            self.report_event(f"{name}: {label}", after - before)
+
+    def report_event(self, name: str, seconds: float) -> None:
+        """Report a time within a stream."""
+        self.environment.events.request.fire(
+            request_type="SSE", name=name, response_time=seconds * 1000, response_length=0, exception=None, context={}
+        )
+
+    def play_open_loop(self, arrivals: Iterable[tuple[float, Callable[[float], None]]]) -> None:
+        """Start every arrival on time, whatever became of the earlier ones; wait for the last answer, and end the run.
+
+        An arrival is its second, and what sends it, which is called with the time at which it is due.
+        """
+        shape = self.environment.shape_class
+        assert isinstance(shape, OpenLoop)
+        under_way = gevent.pool.Group()
+        start = time.perf_counter()
+        for at_s, send in arrivals:
+            due = start + at_s
+            gevent.sleep(max(0.0, due - time.perf_counter()))
+            under_way.spawn(send, due)
+        under_way.join()
+        shape.finished = True
+        gevent.sleep(3600)  # until the shape's next tick ends the run
 
 
 class Stream64User(FastHttpUser):
@@ -117,19 +154,11 @@ class TraceUser(StreamingUser):
 
     @task
     def play(self) -> None:
-        """Start every arrival on time, wait for the last answer, then mark the shape as finished."""
+        """Play the trace that the shape has."""
         shape = self.environment.shape_class
         assert isinstance(shape, OpenLoop)
         pace = self.environment.parsed_options.pace if self.environment.parsed_options else 0.0
-        under_way = gevent.pool.Group()
-        start = time.perf_counter()
-        for arrival in shape.arrivals:
-            due = start + arrival.at_s
-            gevent.sleep(max(0.0, due - time.perf_counter()))
-            under_way.spawn(self._ask, arrival, pace, due)
-        under_way.join()
-        shape.finished = True
-        gevent.sleep(3600)  # until the shape's next tick ends the run
+        self.play_open_loop((arrival.at_s, partial(self._ask, arrival, pace)) for arrival in shape.arrivals)
 
     def _ask(self, arrival: Arrival, pace: float, due: float) -> None:
         body = chat_body(min(arrival.context_tokens, MAX_PROMPT_WORDS), arrival.generated_tokens, pace)

@@ -10,13 +10,13 @@ first. The exit status says whether the measurement went through, not whether th
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
+from loadtests import harness
 from loadtests.cost.bench_audit import audit
 from loadtests.cost.bench_listener import listener
-from loadtests.cost.bench_report import Report, machine
+from loadtests.cost.bench_report import Report
 from loadtests.cost.bench_sidecar import sidecar
 from loadtests.cost.bench_verify import verify
 from loadtests.results import keep
@@ -32,32 +32,28 @@ SECTIONS: dict[str, Callable[[bool], Report]] = {
 def main() -> None:
     """Run the sections that were asked for, print each as soon as it is done."""
     options = _options()
-    seen_on = machine()
-    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
-    print(
-        "median (lowest … highest round)" + ("; QUICK: tiny sizes, the figures mean nothing" if options.quick else "")
-    )
-    reports: dict[str, Report] = {}
-    for name in SECTIONS if "all" in options.sections else dict.fromkeys(options.sections):
-        reports[name] = SECTIONS[name](options.quick)
-        reports[name].print()
-    print(f"\n{_summary(list(reports.values()))}; load average now {machine()['load average']}")
-    sections = {name: report.as_json() for name, report in reports.items()}
-    found = {"machine": seen_on, "quick": options.quick, "sections": sections}
+    names = SECTIONS if "all" in options.sections else dict.fromkeys(options.sections)
+
+    def measure() -> dict[str, Any]:
+        reports: dict[str, Report] = {}
+        for name in names:
+            reports[name] = SECTIONS[name](options.quick)
+            reports[name].print()
+        print(f"\n{_summary(list(reports.values()))}", flush=True)
+        return {"sections": {name: report.as_json() for name, report in reports.items()}}
+
+    found = harness.measured(options, "median (lowest … highest round)", measure)
     if options.keep:
         print(f"kept in {keep('bench', found)}")
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, "all"], default="all", metavar="SECTION")
-    lengths = parser.add_mutually_exclusive_group()
-    lengths.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing")
-    lengths.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    parser.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
     options = parser.parse_args()
+    if options.keep and options.quick:
+        parser.error("argument --keep: not allowed with argument --quick")
     if options.keep and "all" not in options.sections:
         parser.error(f"--keep with {' '.join(options.sections)}: only the result of all sections is kept")
     return options

@@ -16,13 +16,15 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from operator import truediv
 from pathlib import Path
-from statistics import median
 
 import orjson
 
-from loadtests.cost.bench_loggers import ours, scratch_directory
-from loadtests.cost.bench_report import Report, at_least, pairwise, percentile
+from inference_logging.prove.bench.machine import file_system
+from loadtests.cost.bench_loggers import ours
+from loadtests.cost.bench_report import Report, at_least, pairwise
+from loadtests.harness import scratch_directory
 
 TASKS = 256
 POOL = 32
@@ -34,65 +36,54 @@ Commit = Callable[[int], Awaitable[object]]
 def audit(quick: bool) -> Report:
     """Measure awaited commits per second, and how long one takes."""
     rounds, seconds = (2, 0.05) if quick else (7, 2.0)
+    files = ""
     rates: dict[str, list[float]] = {"ours": [], "fsync": [], "threads": []}
-    waits: list[list[float]] = []
-    alone: list[float] = []
-    syncs: list[float] = []
     shared: list[float] = []
     for _ in range(rounds):
         with scratch_directory() as directory:
-            rate, latencies, one, share = _ours(directory, seconds)
-            rates["ours"].append(rate)
-            waits.append(latencies)
-            alone.append(one)
+            files = file_system(directory)
+            rate, share = _ours(directory, seconds)
             shared.append(share)
-            syncs.append(_sync_s(directory))
+            rates["ours"].append(rate)
             rates["fsync"].append(_per_record(directory, seconds))
             rates["threads"].append(_in_threads(directory, seconds))
-    report = Report(f"audit lane: {TASKS} tasks, each awaits its record's commit on {_file_system()}")
+    report = Report(f"audit lane: {TASKS} tasks, each awaits its record's commit on {files}")
     report.add("awaited commits", "1/s", rates["ours"], at_least(20_000))
-    report.add("÷ fsync per record", "×", pairwise(lambda a, b: a / b, rates["ours"], rates["fsync"]))
-    report.add("÷ fsync per record in threads", "×", pairwise(lambda a, b: a / b, rates["ours"], rates["threads"]))
+    report.add("÷ fsync per record", "×", pairwise(truediv, rates["ours"], rates["fsync"]))
+    report.add("÷ fsync per record in threads", "×", pairwise(truediv, rates["ours"], rates["threads"]))
     report.add("fsync per record", "1/s", rates["fsync"])
     report.add(f"fsync per record in {POOL} threads", "1/s", rates["threads"])
     report.add("records per fsync", "", shared)
-    report.add("wait of one of the tasks, p50", "ms", [percentile(seen, 0.5) * 1e3 for seen in waits])
-    report.add("wait of one of the tasks, p99", "ms", [percentile(seen, 0.99) * 1e3 for seen in waits])
-    report.add("wait of a single task, p50", "ms", [one * 1e3 for one in alone])
-    report.add("one write and fdatasync of this disk, p50", "ms", [one * 1e3 for one in syncs])
     return report
 
 
-async def _many(commit: Commit, seconds: float) -> tuple[float, list[float]]:
-    """Let all tasks go round for a while; return commits per second, and how long each took, sorted."""
-    waits: list[float] = []
+async def _many(commit: Commit, seconds: float) -> tuple[float, int]:
+    """Let all tasks go round for a while; return commits per second, and how many there were."""
+    made = 0
     start = time.perf_counter()
-    end = start + seconds
 
     async def task() -> None:
-        while (begun := time.perf_counter()) < end:
-            await commit(len(waits))
-            waits.append(time.perf_counter() - begun)
+        nonlocal made
+        while time.perf_counter() < start + seconds:
+            await commit(made)
+            made += 1
 
     await asyncio.gather(*(task() for _ in range(TASKS)))
-    return len(waits) / (time.perf_counter() - start), sorted(waits)
+    return made / (time.perf_counter() - start), made
 
 
-def _ours(directory: Path, seconds: float) -> tuple[float, list[float], float, float]:
+def _ours(directory: Path, seconds: float) -> tuple[float, float]:
     with ours(directory, audit="on", audit_directory=directory / "audit") as opened:
         logger = opened.logger
 
-        async def main() -> tuple[float, list[float], float, float]:
+        def batches() -> int:
+            return int(logger.stats()["audit"]["listener"]["batches_written"])
+
+        async def main() -> tuple[float, float]:
             await logger.audit("decision", number=0, **FIELDS)
-            before = logger.stats()["audit"]["listener"]["batches_written"]
-            rate, waits = await _many(lambda number: logger.audit("decision", number=number, **FIELDS), seconds)
-            batches = logger.stats()["audit"]["listener"]["batches_written"] - before
-            alone = []
-            end = time.perf_counter() + seconds / 4
-            while (begun := time.perf_counter()) < end:
-                await logger.audit("decision", number=0, **FIELDS)
-                alone.append(time.perf_counter() - begun)
-            return rate, waits, median(alone), len(waits) / max(batches, 1)
+            before = batches()
+            rate, made = await _many(lambda number: logger.audit("decision", number=number, **FIELDS), seconds)
+            return rate, made / max(batches() - before, 1)
 
         return asyncio.run(main())
 
@@ -133,27 +124,3 @@ def _in_threads(directory: Path, seconds: float) -> float:
             return asyncio.run(main(pool))
     finally:
         os.close(file)
-
-
-def _sync_s(directory: Path) -> float:
-    file = os.open(directory / "sync", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    taken = []
-    try:
-        for number in range(50):
-            begun = time.perf_counter()
-            _write_and_sync(file, number)
-            taken.append(time.perf_counter() - begun)
-    finally:
-        os.close(file)
-    return median(taken)
-
-
-def _file_system() -> str:
-    """Return the type of the file system of the temporary directory."""
-    with scratch_directory() as directory:
-        place, kind = "", "an unknown file system"
-        for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
-            _, mounted, found, *_ = line.split()
-            if directory.resolve().is_relative_to(mounted) and len(mounted) >= len(place):
-                place, kind = mounted, found
-        return kind

@@ -2,76 +2,252 @@
 
     python -m loadtests.cost.bench_fapilog [--quick] [--json PATH]
 
-`fapilog_method.py` says what is measured.
+Throughput: calls per second, without waiting for what is behind them. A slow sink: one that takes 2 ms per record; only
+the calls are timed, one by one. Burst: 20,000 calls into that sink, after 2,000 of warm-up that count as well; then the
+logger is drained. What its method measures besides, `inference-logging bench` measures of both.
+
+A record is a message and one payload of 256 bytes. Both have their defaults; the slow sink of ours is a reader of a
+Unix socket that takes 2 ms for each line. Each part runs in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-from collections.abc import Callable
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from statistics import fmean, median
+from typing import Any, Final, NamedTuple, cast
 
-from inference_logging.prove.bench.result import NOT_REACHED, REACHED, Estimate, Goal
-from loadtests.cost.fapilog_method import compared
+from inference_logging.prove.bench.child import child, places
+from inference_logging.prove.bench.goals import exactly, judged
+from inference_logging.prove.bench.result import Estimate, Goal
+from inference_logging.read.stats.interval import ratio
+from loadtests import harness
 
+MODULE: Final = "loadtests.cost.bench_fapilog"
 ROUNDS: Final = 3
-RATIOS: Final = ("throughput_ratio", "end_to_end_ratio", "latency_ratio", "slow_sink_ratio", "peak_bytes_ratio")
+SLOW_S: Final = 0.002
+PAYLOAD: Final = "x" * 256
+WARM_UP: Final = 1000
+_MESSAGE: Final = "benchmark"
+_DRAIN_S: Final = 90.0
+"""A burst needs 22,000 × 2 ms."""
+_START_S: Final = 60.0
+
+
+class Contender(NamedTuple):
+    """An open logger: ``call`` makes a record; ``drain`` returns how many it counts as dropped or refused."""
+
+    call: Callable[[], object]
+    drain: Callable[[], int]
+    arrived: Callable[[], int]
+
+
+def compared(rounds: int, progress: Callable[[str], object], *, quick: bool) -> dict[str, Any]:
+    """Run all parts, the contenders by turns within each round; the burst once, since it is counted and not timed.
+
+    Raises ``RuntimeError`` if a child has no answer.
+    """
+    sizes = {"throughput": 2000, "slow": 500, "burst": 500} if quick else {
+        "throughput": 20_000, "slow": 5000, "burst": 22_000
+    }  # fmt: skip
+
+    def ask(contender: str, part: str) -> dict[str, Any]:
+        progress(f"fapilog's method: {contender}, {part}")
+        with places() as (place, memory):
+            order = {"contender": contender, "part": part, "calls": sizes[part]}
+            order |= {"files": str(place), "memory": str(memory)}
+            found = child(MODULE, json.dumps(order), place / "answer.json", _DRAIN_S + _START_S, "--measure")
+        if "problem" in found:
+            raise RuntimeError(f"fapilog's method, {contender}, {part}: {found['problem']}")
+        return found
+
+    found: dict[str, list[dict[str, float]]] = {"fapilog": [], "ours": []}
+    for _ in range(rounds):
+        for contender, of_rounds in found.items():
+            of_rounds.append(ask(contender, "throughput") | ask(contender, "slow"))
+
+    def to_fapilog(name: str) -> Estimate:
+        ours, theirs = ([one[name] for one in found[contender]] for contender in ("ours", "fapilog"))
+        return cast("Estimate", ratio(ours, theirs).as_json())
+
+    return {
+        "throughput_ratio": to_fapilog("calls_per_s"),
+        "slow_sink_ratio": to_fapilog("slow_mean_ns"),
+        "bursts": {contender: ask(contender, "burst") for contender in found},
+        "rounds": found,
+    }
 
 
 def goals(found: dict[str, Any]) -> list[Goal]:
     """Return all goals with their verdicts."""
-    burst = found["bursts"]["ours"]
+    burst, name = found["bursts"]["ours"], "fapilog's method: "
     return [
-        _goal("calls per second, ours ÷ fapilog", "≥ 80", found["throughput_ratio"], lambda value: value >= 80),
-        _goal("a call into a sink of 2 ms, ours ÷ fapilog", "≤ 1/200", found["slow_sink_ratio"],
-              lambda value: value <= 1 / 200, _slow_sink(found)),
-        _goal("burst into a sink of 2 ms, arrived ÷ submitted, ours", "1",
-              _exactly(burst["arrived"] / burst["submitted"]), lambda value: value == 1),
-        _goal("burst into a sink of 2 ms, unexplained, ours", "0", _exactly(burst["unexplained"]),
-              lambda value: value == 0),
+        judged(f"{name}calls per second, ours ÷ fapilog", "≥ 80", found["throughput_ratio"], lambda value: value >= 80),
+        judged(f"{name}a call into a sink of 2 ms, ours ÷ fapilog", "≤ 1/200", found["slow_sink_ratio"],
+               lambda value: value <= 1 / 200, missed=_slow_sink(found)),
+        judged(f"{name}burst into a sink of 2 ms, arrived ÷ submitted, ours", "1",
+               exactly(burst["arrived"] / burst["submitted"]), lambda value: value == 1),
+        judged(f"{name}burst into a sink of 2 ms, unexplained, ours", "0", exactly(burst["unexplained"]),
+               lambda value: value == 0),
     ]  # fmt: skip
-
-
-def _goal(name: str, wanted: str, found: Estimate, reached: Callable[[float], bool], missed: str = "") -> Goal:
-    why = f"{NOT_REACHED}: {missed}" if missed else NOT_REACHED
-    verdict = REACHED if reached(found["value"]) else why
-    return {"name": f"fapilog's method: {name}", "goal": wanted, **found, "verdict": verdict}
-
-
-def _exactly(value: float) -> Estimate:
-    return {"value": value, "low": value, "high": value}
 
 
 def _slow_sink(found: dict[str, Any]) -> str:
     """Return what a call into a slow sink consists of."""
     burst = found["bursts"]["fapilog"]
-    ours, theirs = (found["contenders"][name]["slow_sink_median_ns"]["value"] for name in ("ours", "fapilog"))
-    refused = f"{burst['refused']:,} of {burst['submitted']:,}"
+    ours, theirs = (median(one["slow_median_ns"] for one in found["rounds"][name]) for name in ("ours", "fapilog"))
     return (
         f"half of ours take {ours:.0f} ns or less; fapilog's take {theirs / 1000:.1f} µs, since it refuses most "
-        f"records of a sink that is behind ({refused} in the burst), which is its cheapest call"
+        f"records of a sink that is behind ({burst['refused']:,} of {burst['submitted']:,} in the burst), which is its "
+        "cheapest call"
     )
+
+
+def measure(contender: str, part: str, calls: int, files: str, memory: str) -> dict[str, Any]:
+    """Measure one part."""
+    with _opened(contender, Path(files), Path(memory), slow=part != "throughput") as opened:
+        if part == "burst":
+            return _burst(opened, calls)
+        for _ in range(WARM_UP):
+            opened.call()
+        call, clock = opened.call, time.perf_counter_ns
+        if part == "throughput":
+            begin = clock()
+            for _ in range(calls):
+                call()
+            return {"calls_per_s": calls / (clock() - begin) * 1e9}
+        taken = []
+        for _ in range(calls):
+            begin = clock()
+            call()
+            taken.append(clock() - begin)
+        return {"slow_mean_ns": fmean(taken), "slow_median_ns": median(taken)}
+
+
+def _burst(opened: Contender, calls: int) -> dict[str, Any]:
+    for _ in range(calls):
+        opened.call()
+    refused: list[int] = []
+    drain = threading.Thread(target=lambda: refused.append(opened.drain()), daemon=True)
+    drain.start()
+    drain.join(_DRAIN_S)
+    arrived, dropped = opened.arrived(), sum(refused)
+    return {"submitted": calls, "arrived": arrived, "refused": dropped, "unexplained": calls - arrived - dropped}
+
+
+@contextmanager
+def _opened(contender: str, files: Path, memory: Path, *, slow: bool) -> Iterator[Contender]:
+    if contender == "fapilog":
+        yield _fapilog(files, slow=slow)
+    elif not slow:
+        with _ours(files, memory) as opened:
+            yield opened
+    else:
+        command = [sys.executable, "-m", MODULE, "--read", str(memory / "reader"), str(files / "read")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+            try:
+                assert reader.stdout is not None
+                reader.stdout.readline()
+                with _ours(files, memory, sink=f"unix://{memory / 'reader'}", drain_deadline_s=0.0) as opened:
+                    yield opened
+            finally:
+                reader.kill()
+
+
+def _fapilog(files: Path, *, slow: bool) -> Contender:
+    from fapilog import get_logger
+    from fapilog.sinks import rotating_file
+
+    class SlowSink:
+        """Takes its time for each record, and then counts it."""
+
+        name = "slow"
+        records = 0
+
+        async def start(self) -> None:
+            """Begin."""
+
+        async def stop(self) -> None:
+            """End."""
+
+        async def write(self, _entry: dict[str, Any]) -> None:
+            """Take a record."""
+            await asyncio.sleep(SLOW_S)
+            self.records += 1
+
+    sink = SlowSink()
+    logger = get_logger(sinks=[sink if slow else rotating_file(files / "fapilog.log")])
+    return Contender(
+        lambda: logger.info(_MESSAGE, payload=PAYLOAD),
+        lambda: asyncio.run(logger.stop_and_drain()).dropped,
+        lambda: sink.records,
+    )
+
+
+@contextmanager
+def _ours(files: Path, memory: Path, **settings: Any) -> Iterator[Contender]:
+    from inference_logging import Config, Logger, get_logger
+
+    def lines() -> int:
+        every = (path for path in files.rglob("*") if path.is_file() and not path.is_symlink())
+        return sum(path.read_bytes().count(f'"{_MESSAGE}"'.encode()) for path in every)
+
+    with Logger(Config(directory=files, queue_directory=memory / "queues", **settings)) as logger:
+        info = get_logger("bench").info
+
+        def drain() -> int:
+            logger.flush(_DRAIN_S)
+            seen, before = lines(), -1
+            while seen > before:  # the reader takes what is in the socket's buffer: nothing comes for half a second
+                time.sleep(0.5)
+                seen, before = lines(), seen
+            return sum(sum(levels.values()) for levels in logger.stats()["dropped"].values())
+
+        yield Contender(lambda: info(_MESSAGE, payload=PAYLOAD), drain, lines)
+
+
+def read_slowly(path: str, output: str) -> None:
+    """Read lines from a Unix socket, take a time for each, and then write it: the slow sink, a program of its own."""
+    with socket.socket(socket.AF_UNIX) as server, Path(output).open("wb", buffering=0) as written:
+        server.bind(path)
+        server.listen()
+        print("listening", flush=True)
+        while True:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as lines:
+                for line in lines:
+                    time.sleep(SLOW_S)
+                    written.write(line)
 
 
 def main() -> None:
     """Measure, and print ratios and goals."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs, measures nothing")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
+    parser = harness.parser(__doc__)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--read", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.read:
+        read_slowly(*options.read)
+    elif options.measure:
+        order = json.load(sys.stdin)
+        (Path(order["files"]) / "answer.json").write_text(json.dumps(measure(**order)), encoding="utf-8")
+        os._exit(0)  # without waiting for what still drains
     found = compared(1 if options.quick else ROUNDS, lambda step: print(step, flush=True), quick=options.quick)
-    for name in RATIOS:
-        print(
-            f"{name}, ours ÷ fapilog: {found[name]['value']:.4g} ({found[name]['low']:.4g}…{found[name]['high']:.4g})"
-        )
-    judged = goals(found)
-    for goal in judged:
+    verdicts = goals(found)
+    for goal in verdicts:
         print(f"{goal['name']}, goal {goal['goal']}: {goal['value']:.4g}: {goal['verdict']}")
-    if options.json:
-        content = {"command": "make bench-peers", "quick": options.quick, "found": found, "goals": judged}
-        options.json.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    about = {"command": "make bench-peers", "quick": options.quick}
+    harness.write(options.json, {**about, "found": found, "goals": verdicts})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ nobody emits meanwhile. So the listener has the core to itself and never waits f
 *wall*: JSON bytes written (the listener's own count) divided by the time from opening the second logger until the
 filled queue is empty. Starting the thread, electing it, opening and rotating segments are in it; the segments are on
 tmpfs, so no disk is. *CPU* divides by the listener thread's CPU time instead, which is the same thing on an idle
-machine; where others take a part of the core, *share of the core* says how much was left, and the wall time is theirs.
+machine.
 
 A first round is thrown away, and the queue is no larger than it must be: in a virtual machine the first touch of memory
 that the host has not given yet costs the toucher three times what the listener does with it.
@@ -25,12 +25,10 @@ from loadtests.cost.bench_loggers import (
     Ours,
     emit_many,
     fitting_queue_bytes,
-    memory_directory,
     ours,
-    pin,
-    scratch_directory,
 )
 from loadtests.cost.bench_report import Report, at_least
+from loadtests.harness import memory_directory, scratch_directory
 
 CHUNK = 1000
 
@@ -45,15 +43,13 @@ REDACTIONS: dict[str, dict[str, tuple[str, ...]]] = {
 def listener(quick: bool) -> Report:
     """Measure bytes of JSON lines per second, also with redaction on."""
     rounds, queue_bytes = (2, 1 << 20) if quick else (9, fitting_queue_bytes(1 << 26))
-    wall, cpu, share, records, line_bytes = [], [], [], [], 0.0
+    wall, cpu, line_bytes = [], [], 0.0
     redacting: dict[str, list[float]] = {name: [] for name in REDACTIONS}
     _drain_full_queue(queue_bytes)
     for _ in range(rounds):
         written, count, taken_s, cpu_s = _drain_full_queue(queue_bytes)
         wall.append(written / taken_s / 1e6)
         cpu.append(written / cpu_s / 1e6)
-        share.append(100 * cpu_s / taken_s)
-        records.append(count / cpu_s)
         line_bytes = written / count
         for name, parameters in REDACTIONS.items():
             written, _, _, cpu_s = _drain_full_queue(queue_bytes, **parameters)
@@ -64,8 +60,6 @@ def listener(quick: bool) -> Report:
     for name, rates in redacting.items():
         report.add(f"the same, redacting: {name}", "MB/s", rates)
         report.add("÷ without redaction", "", [rate / plain for rate, plain in zip(rates, cpu, strict=True)])
-    report.add("share of the core that the thread had", "%", share)
-    report.add("records, CPU time of the thread", "1/s", records)
     report.remarks.append(f"{line_bytes:.0f} bytes of JSON per record on average")
     report.remarks.append(f"redacting: all patterns ({', '.join(ALL_PATTERNS)}) and one or two fields")
     return report
@@ -79,17 +73,17 @@ def _drain_full_queue(queue_bytes: int, **redaction: tuple[str, ...]) -> tuple[i
         count = _fill(filler)
         cores = os.sched_getaffinity(0)
         first_bytes = _size(directory)
-        pin({max(cores)})
+        os.sched_setaffinity(0, {max(cores)})
         try:
             start = time.perf_counter()
             drainer = Logger(filler.logger.config.model_copy(update={"listener": "thread"}))
         finally:
-            pin(cores - {max(cores)} or cores)
+            os.sched_setaffinity(0, cores - {max(cores)} or cores)
         with drainer:
             _wait_until_empty(filler)
             taken_s = time.perf_counter() - start
             published = drainer.stats()["listener"]
-        pin(cores)
+        os.sched_setaffinity(0, cores)
         _check(filler, count)
     return published["bytes_written"] - first_bytes, count, taken_s, published["listener_cpu_s"]
 

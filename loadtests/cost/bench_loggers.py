@@ -1,13 +1,11 @@
-"""Our logger as the benchmarks open it, with a 10-field record; and what else they share: directories, ports, cores.
+"""Our logger as the benchmarks open it, with a 10-field record.
 
 It runs with its defaults (queue of 16 MiB, listener woken every 100 records) unless a section says otherwise.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from inference_logging import Config, Logger
+from loadtests.harness import memory_directory, scratch_directory
 
 Emit = Callable[..., object]
 
@@ -25,29 +24,6 @@ FIELDS: Final = ("method", "path", "status", "duration_s", "model", "stream", "e
 VALUES: Final = ("POST", "/v1/chat/completions", 200, 0.0123, "llama-3.1-8b", True, None, 128, "user-7f3a9c", 0.5)
 
 DRAIN_S = 120.0
-
-
-@contextmanager
-def scratch_directory(below: Path | None = None) -> Iterator[Path]:
-    """Make a directory (in the temporary directory, or ``below``) and remove it with all it holds."""
-    path = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=below))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def memory_directory() -> Path | None:
-    """Return where tmpfs is mounted, if it is."""
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() else None
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def fitting_queue_bytes(wanted: int) -> int:
@@ -95,31 +71,17 @@ def emit_many(emit: Emit, count: int) -> None:
 
 def emit_until_accepted(emit: Emit, count: int, wait_s: float = 50e-6) -> int:
     """Emit ``count`` records, each again after ``wait_s`` while it is refused; return the number of refusals."""
-    method, path, status, duration_s, model, stream, error, tokens, user, cost = VALUES
     refused = 0
     for _ in range(count):
-        while not emit(method, path, status, duration_s, model, stream, error, tokens, user, cost):
+        while not emit(*VALUES):
             refused += 1
             time.sleep(wait_s)
     return refused
 
 
 def empty_call(
-    _method: object,
-    _path: object,
-    _status: object,
-    _duration_s: object,
-    _model: object,
-    _stream: object,
-    _error: object,
-    _tokens: object,
-    _user: object,
-    _cost: object,
-) -> bool:
+    _method: object, _path: object, _status: object, _duration_s: object, _model: object, _stream: object,
+    _error: object, _tokens: object, _user: object, _cost: object,
+) -> bool:  # fmt: skip
     """Do nothing: what a Python call with the record's values costs by itself."""
     return True
-
-
-def pin(cores: set[int]) -> None:
-    """Bind the calling thread, and the threads it starts from now on, to ``cores``."""
-    os.sched_setaffinity(0, cores)

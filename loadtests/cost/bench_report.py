@@ -6,20 +6,19 @@ mood hits all of them alike); the spread is the lowest and highest round. A goal
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
+
+from inference_logging.prove.bench import machine as bench_machine
 
 NAME_WIDTH = 58
 
 
-@dataclass(frozen=True)
-class Goal:
+class Goal(NamedTuple):
     """A bound that a figure keeps: ``<=`` or ``>=`` with a number in the figure's unit."""
 
     sense: str
@@ -38,8 +37,7 @@ class Goal:
         return f"{goal}: NOT REACHED, off by {abs(value - self.bound):.3g} ({abs(value / self.bound - 1):.1%})"
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """One measured number: the median of its rounds, their spread, and the goal if there is one."""
 
     name: str
@@ -61,7 +59,7 @@ class Figure:
 
     def as_json(self) -> dict[str, Any]:
         """Return the figure for the file of ``--json``."""
-        goal = {"sense": self.goal.sense, "bound": self.goal.bound} if self.goal else None
+        goal = self.goal._asdict() if self.goal else None
         reached = self.goal.is_reached(self.value) if self.goal else None
         rounds = {"median": self.value, "low": min(self.rounds), "high": max(self.rounds), "rounds": list(self.rounds)}
         return {"name": self.name, "unit": self.unit, **rounds, "goal": goal, "reached": reached}
@@ -105,28 +103,16 @@ def pairwise(combine: Callable[[float, float], float], left: Iterable[float], ri
     return [combine(a, b) for a, b in zip(left, right, strict=True)]
 
 
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which ``share`` of the sorted samples lie (nearest rank, so always a real sample)."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def machine() -> dict[str, str]:
     """Return date, processor, kernel, interpreter and load, which must be read with the figures."""
-    load = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    place = bench_machine.machine(bench_machine.load(), "")
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores usable",
-        "kernel": f"{platform.system()} {platform.release()}",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "load average": load,
+        "processor": f"{place['cpu']}, {place['cores']} cores usable",
+        "kernel": f"{platform.system()} {place['kernel']}",
+        "python": f"{platform.python_implementation()} {place['python']}",
+        "load average": " ".join(f"{value:.2f}" for value in place["load_before"]),
     }
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def _number(value: float) -> str:

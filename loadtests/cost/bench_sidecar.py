@@ -21,15 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inference_logging import Config, Logger
-from loadtests.cost.bench_loggers import (
-    EVENT,
-    FIELDS,
-    emit_until_accepted,
-    free_port,
-    memory_directory,
-    scratch_directory,
-)
+from loadtests.cost.bench_loggers import EVENT, FIELDS, emit_until_accepted
 from loadtests.cost.bench_report import Report, at_most
+from loadtests.harness import free_port, memory_directory, scratch_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 10_000

@@ -15,8 +15,9 @@ import orjson
 
 from inference_logging.cli import native
 from inference_logging.record.config import Config
-from loadtests.cost.bench_loggers import emit_until_accepted, memory_directory, ours, scratch_directory
+from loadtests.cost.bench_loggers import emit_until_accepted, ours
 from loadtests.cost.bench_report import Report, at_least
+from loadtests.harness import memory_directory, scratch_directory
 
 CHUNK = 10_000
 

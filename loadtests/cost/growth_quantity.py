@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from inference_logging import Config
-
-EVENT: Final = "bench.growth"
-DRAIN_S: Final = 60.0
+from inference_logging import Config, Logger
+from loadtests.cost.bench_loggers import DRAIN_S, EVENT
 
 Work = Callable[[], object]
 
@@ -29,16 +26,12 @@ class Place(NamedTuple):
 
     def arrived(self, event: str = EVENT) -> int:
         """Count the records of an event in the files."""
-        counted = 0
-        for path in self.segments.iterdir():
-            if not path.is_symlink():
-                with path.open("rb") as lines:
-                    counted += sum(f'"event_name":"{event}"'.encode() in line for line in lines)
-        return counted
+        words = f'"event_name":"{event}"'.encode()
+        files = (path for path in self.segments.iterdir() if not path.is_symlink())
+        return sum(words in line for path in files for line in path.read_bytes().splitlines())
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """What one unit of work took with and without logging, in one round."""
 
     logged_ns: float
@@ -52,24 +45,33 @@ class Sample:
         return self.logged_ns - self.control_ns
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """What grows, from place to place, and how it is measured there."""
+class Quantity(NamedTuple):
+    """What grows, from place to place, how it is measured there, and how it is named in the sentence about it."""
 
     name: str
     title: str
     noun: str
     work: str
     x_title: str
-    y_title: str
-    words: str
-    control_title: str
+    unit_title: str
     places: Sequence[int]
     quick_places: Sequence[int]
     measure: Callable[[Place, int, bool], Sample]
     unit: int = 1
-    unit_title: str = "one"
-    is_bytes: bool = False
+
+
+def settle(logger: Logger) -> None:
+    """Wait until everything is written; raises ``RuntimeError`` if that takes too long."""
+    if not logger.flush(DRAIN_S):
+        raise RuntimeError(f"the listener did not write everything within {DRAIN_S:g} s: {logger.stats()}")
+
+
+def accepted(logger: Logger, made: int) -> int:
+    """Return how many records were accepted; raises ``RuntimeError`` if one was refused."""
+    found = int(logger.stats()["accepted"])
+    if found != made:
+        raise RuntimeError(f"{made} calls were made, but {found} records accepted")
+    return found
 
 
 def take_turns(logged: Work, control: Work, settle: Work, slices: int) -> tuple[float, float]:

@@ -2,27 +2,20 @@
 
     python -m loadtests.engine.bench_parsl [--quick] [--json PATH]
 
-Each round starts four programs with one worker each: Parsl without logging, once more without (the control), with its
-own files (its default), and with ours, which takes the same lines: DEBUG in the submit process, INFO in interchange,
-manager and worker. They take turns, in an order that rotates: ``parsl-perf`` runs a batch of empty tasks in one of
-them, while the others wait. A ratio is taken within its turn; the interval is that of 95 % over all turns.
-
-Then one program logs both ways at once, and a worker of it is killed: each process must have left as many records as
-messages in its file. One message can have several lines; so can one record.
+Programs without logging, the same once more (the control), with Parsl's own files and with ours take turns in an order
+that rotates. A ratio is taken within its turn. That each message of each process is a record, also of a worker that is
+killed, tests/integrations/test_parsl.py proves. loadtests/README.md says more.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -30,11 +23,9 @@ from typing import Any, Final
 
 from inference_logging._native import queues_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
-from inference_logging.segments import read_records
-from loadtests.cost.bench_loggers import memory_directory, scratch_directory
-from loadtests.cost.bench_report import machine
+from loadtests import harness
+from loadtests.harness import ROOT, memory_directory, scratch_directory
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 VENV: Final = ROOT / ".venv-parsl"
 MODES: Final = ("off", "control", "default", "ours")
 RATE: Final = re.compile(r"Tasks per second: ([\d.]+)")
@@ -114,13 +105,9 @@ class Program:
 
 def environment(queues: Path) -> dict[str, str]:
     """Return the environment of a program: Parsl's commands on the path, this checkout, and its own queues."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
-    return {
-        **inherited,
-        "PATH": f"{VENV / 'bin'}{os.pathsep}{inherited['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(queues),
-    }
+    variables = harness.environment(queue_directory=queues)
+    path = f"{VENV / 'bin'}{os.pathsep}{variables['PATH']}"
+    return variables | {"PATH": path, "PYTHONPATH": str(ROOT)}
 
 
 def missing() -> str | None:
@@ -157,35 +144,6 @@ def turns(rounds: int, turns_of_round: int, tasks: int) -> dict[str, list[float]
     return taken
 
 
-def counts(tasks: int) -> dict[str, dict[str, int]]:
-    """Run tasks with both ways of logging, kill a worker between, and count messages and records by process.
-
-    Raises ``RuntimeError`` if a process has left fewer records than messages.
-    """
-    with running("counted") as program:
-        program.ms_per_task(tasks)
-        program.kill_a_worker()
-        program.ms_per_task(tasks)
-        program.end()
-        program.write_the_rest()
-        found = by_process(program.directory)
-    wrong = {name: count for name, count in found.items() if count["records"] < count["messages"]}
-    if wrong or sum("worker" in name for name in found) < 2:
-        raise RuntimeError(f"not every message is a record: {found}")
-    return found
-
-
-def by_process(directory: Path) -> dict[str, dict[str, int]]:
-    """Return how many messages and how many records each process of a ``counted`` program has left."""
-    messages: Counter[tuple[str, int]] = Counter()
-    for file in directory.glob("runinfo/**/*.log"):
-        messages.update((file.stem, int(pid)) for pid in MESSAGE.findall(file.read_text(encoding="utf-8")))
-    records = Counter(record["pid"] for record in read_records(directory / "logs") if record["event_name"] == "log")
-    return {
-        f"{name} {pid}": {"messages": count, "records": records[pid]} for (name, pid), count in sorted(messages.items())
-    }
-
-
 def summary(taken: dict[str, list[float]]) -> dict[str, Interval]:
     """Return the median time per task of each mode, and the ratios."""
     found = {f"{mode}, ms per task": bootstrap(values, median) for mode, values in taken.items()}
@@ -211,40 +169,26 @@ def goals(found: dict[str, Interval]) -> list[dict[str, Any]]:
     ]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Measure, count and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
-    options = parser.parse_args(arguments)
+    options = harness.parser(__doc__).parse_args()
     if (lacking := missing()) is not None:
         print(f"NOT MEASURED: missing: {lacking}")
         return
-    seen_on = machine()
-    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
     rounds, turns_of_round, tasks = (1, 2, 50) if options.quick else (5, 8, 1000)
-    taken = turns(rounds, turns_of_round, tasks)
-    found, counted = summary(taken), counts(tasks)
-    print(f"\nParsl, HighThroughputExecutor, one worker, batches of {tasks} tasks, {rounds} x {turns_of_round} turns")
-    print("median or mean ratio (interval of 95 %)" + ("; QUICK: the figures mean nothing" * options.quick))
-    for name, interval in found.items():
-        print(f"  {name:<24} {interval}")
-    for goal in goals(found):
-        print(f"  {'reached' if goal['reached'] else 'NOT REACHED'}: {goal['goal']} ({goal['because']})")
-    print("\nmessages in Parsl's files, and records, of the same processes")
-    for name, count in counted.items():
-        print(f"  {name:<24} {count['messages']:>9,} {count['records']:>9,}")
-    if options.json:
+
+    def measure() -> dict[str, Any]:
+        taken = turns(rounds, turns_of_round, tasks)
+        found = summary(taken)
+        for name, interval in found.items():
+            print(f"  {name:<24} {interval}")
+        for goal in goals(found):
+            print(f"  {'reached' if goal['reached'] else 'NOT REACHED'}: {goal['goal']} ({goal['because']})")
         figures = {name: interval.as_json() for name, interval in found.items()}
-        report = {
-            "command": "make bench-parsl",
-            "machine": seen_on,
-            "quick": options.quick,
-            "figures": figures,
-            "goals": goals(found),
-        }
-        content = {**report, "ms_per_task": taken, "counts": counted}
-        options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        return {"command": "make bench-parsl", "figures": figures, "goals": goals(found), "ms_per_task": taken}
+
+    how = f"HighThroughputExecutor, one worker, batches of {tasks} tasks, {rounds} x {turns_of_round} turns"
+    harness.measured(options, f"{how}; median or mean ratio (interval of 95 %)", measure)
 
 
 if __name__ == "__main__":

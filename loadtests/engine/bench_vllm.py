@@ -2,48 +2,177 @@
 
     python -m loadtests.engine.bench_vllm [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
 
-Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round;
-blocks of rounds start new servers, since two processes of one program can differ by some percent for their whole life.
-``none`` is the mean of two servers without logging, and their ratio, ``control``, shows what noise looks like.
-
-At the end our records are counted: as many as requests that were answered; and ``inference-logging verify`` agrees.
+Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round; blocks of
+rounds start new ones. ``none`` is the mean of two servers without logging, and their ratio, ``control``, is noise.
+loadtests/README.md says more.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import re
+import signal
+import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter, truediv
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from loadtests.cost.bench_loggers import scratch_directory
-from loadtests.cost.bench_report import Goal, Report, at_least, at_most, machine, pairwise
-from loadtests.engine.bench_vllm_load import CONNECTIONS, SHAPES, Shape
-from loadtests.engine.bench_vllm_server import MEANINGS, MODES, SETTLE_S, Cores, Place, Server, running
+from loadtests import harness
+from loadtests.compare.baselines import LOG_NAME
+from loadtests.cost.bench_report import Goal, Report, at_least, at_most, pairwise
+from loadtests.engine.vllm_client import CONNECTIONS, SHAPES, Shape, load
+from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 BASES: Final = ("none", "control")
-IDLE_S: Final = 5.0
+START_S: Final = 300.0
+STOP_S: Final = 30.0
+SETTLE_S: Final = 0.7
+"""Longer than ``flush_interval_s``: what the listener does for a load is part of its cost."""
+METRICS: Final = "/logging-metrics"
+OURS: Final = "inference_logging.InferenceLoggingMiddleware"
+PROOF: Final = b'"gen_ai.usage.output_tokens":'
+"""The record of each request for tokens has it."""
+
+_ENGINE: Final = (
+    *("--host", HOST, "--served-model-name", "tiny", "--distributed-executor-backend", "uni"),
+    *("--no-async-scheduling", "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "32"),
+    *("--kv-cache-memory-bytes", "268435456", "--disable-uvicorn-access-log"),
+    *("--dtype", "float32"),  # in bfloat16 the engine dies of SIGILL on a CPU with AMX
+)
+_ENVIRONMENT: Final = {
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # no worker process, which would spin on a core for a second at a time
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "OMP_NUM_THREADS": "1",  # two threads of which one shares a core with anything else wait for each other, spinning
+}
+MODES: Final = {
+    "none": (),
+    "ours": ("--middleware", OURS),
+    "control": (),
+    "stdlib-file": ("--middleware", "loadtests.compare.baselines.File"),
+    "stdlib-queue": ("--middleware", "loadtests.compare.baselines.Queue"),
+    "vllm-outputs": ("--enable-log-requests", "--enable-log-outputs"),
+}
+"""What each way of logging adds to the command line."""
+MEANINGS: Final = (
+    f"ours: --middleware {OURS}, all settings at their defaults, and metrics_path, which is read between loads",
+    "vllm-outputs: --enable-log-requests --enable-log-outputs. Consoles go to files",
+    "stdlib-file, stdlib-queue: a line of JSON per request from a pure-ASGI middleware, written there or by a thread",
+)
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """What one load gave, CPU time per request."""
 
     requests_per_s: float
-    tokens_per_s: float
     first_ms: float
-    gap_p50_ms: float
-    gap_p99_ms: float
     cpu_us: float
     hot_path_us: float
     listener_us: float
+
+
+class Place(NamedTuple):
+    """What is the same for all servers: vLLM's virtual environment, the model, and the three cores."""
+
+    venv: Path
+    model: Path
+    api: int
+    engine: int
+    client: int
+
+
+@dataclass
+class Server:
+    """One server under test, running."""
+
+    mode: str
+    process: subprocess.Popen[bytes]
+    port: int
+    directory: Path
+    queues: Path
+    recorded: int = 1
+    """Requests sent that must have a record: at first the one that showed that the server is up."""
+
+    def load(self, shape: Shape, requests: int) -> Load:
+        """Send so many requests, and return what that took."""
+        cpu_s, own = self.cpu_s(), self.own_s()
+        seen = load(self.port, shape, requests)
+        self.recorded += requests
+        time.sleep(SETTLE_S)
+        spent = [self.cpu_s() - cpu_s, *(after - before for after, before in zip(self.own_s(), own, strict=True))]
+        return Load(requests / seen.wall_s, seen.first_ms, *(seconds / requests * 1e6 for seconds in spent))
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the API server's process so far."""
+        return harness.cpu_s(self.process.pid)
+
+    def own_s(self) -> tuple[float, float]:
+        """Return what our part says of itself: seconds on the request path, and of the listener; 0 where we are not."""
+        if self.mode != "ours":
+            return 0.0, 0.0
+        text = harness.get(f"http://{HOST}:{self.port}{METRICS}").decode()
+        path, listener = (
+            re.findall(rf"^inference_logging_{name}_seconds_total (\S+)$", text, re.MULTILINE)
+            for name in ("hot_path", "listener_cpu")
+        )
+        return float(path[0]), float(listener[0])
+
+    def pin(self, place: Place) -> None:
+        """Give API server and engine their cores; threads that they start later stay there."""
+        for pid, core in [
+            (self.process.pid, place.api),
+            *((pid, place.engine) for pid in harness.children(self.process.pid)),
+        ]:
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(ProcessLookupError):  # a thread that has ended meanwhile
+                    os.sched_setaffinity(int(thread.name), {core})
+
+    def stop(self) -> None:
+        """End the server as an orchestrator does, and wait for our drain."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(STOP_S)
+
+    def check(self) -> int:
+        """Return how many records of ours there are; raise ``RuntimeError`` unless each request left what it must."""
+        logs = self.directory / "log"
+        if self.mode == "ours":
+            records = harness.lines(logs, b'"event_name":"request"')
+            harness.check_books(logs, self.queues, self.recorded, len(records))
+            if sum(PROOF in line for line in records) != self.recorded - 1:  # that for the list of models has no tokens
+                raise RuntimeError(f"{self.mode}: not every record has {PROOF.decode()}")
+            return len(records)
+        if self.mode.startswith("stdlib"):
+            lines = (logs / LOG_NAME).read_bytes().count(b"\n")
+            if lines != self.recorded:
+                raise RuntimeError(f"{self.mode}: {self.recorded} requests were answered, {lines} lines are there")
+        return 0
+
+
+@contextmanager
+def running(mode: str, place: Place, directory: Path) -> Iterator[Server]:
+    """Run a server; its console is a file in ``directory``."""
+    directory.mkdir()
+    port, console = free_port(), directory / "console.log"
+    command = [place.venv / "bin" / "vllm", "serve", place.model, "--port", str(port), *_ENGINE, *MODES[mode]]
+    with scratch_directory(memory_directory()) as queues, console.open("wb") as said:
+        path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])
+        variables = harness.environment(
+            directory=directory / "log", queue_directory=queues, metrics_path=METRICS, server_record="off"
+        ) | {**_ENVIRONMENT, "VLLM_CPU_OMP_THREADS_BIND": str(place.engine), "PYTHONPATH": path}
+        with harness.process(command, variables, said) as process:
+            harness.wait_until_up(process, f"http://{HOST}:{port}/v1/models", START_S, console)
+            server = Server(mode, process, port, directory, queues)
+            server.pin(place)
+            yield server
 
 
 Loads = dict[tuple[str, str], list[Load]]
@@ -53,59 +182,39 @@ Loads = dict[tuple[str, str], list[Load]]
 def modes(place: Place, chosen: Iterable[str], quick: bool) -> list[Report]:
     """Measure servers of the chosen modes side by side: one report for each kind of request."""
     names = [*dict.fromkeys((*BASES, *chosen))]
-    blocks, rounds = (1, 1) if quick else (2, 5)
     loads: Loads = {(shape.name, mode): [] for shape in SHAPES for mode in names}
-    remarks = [_block(loads, place, names, rounds, quick) for _ in range(blocks)]
+    remarks = [_block(loads, place, names, quick) for _ in range(1 if quick else 2)]
     reports = [_report(shape, loads, names) for shape in SHAPES]
     reports[-1].remarks += [*MEANINGS, *remarks]
+    for report in reports:
+        report.print()
     return reports
 
 
-def _block(loads: Loads, place: Place, names: list[str], rounds: int, quick: bool) -> str:
+def _block(loads: Loads, place: Place, names: list[str], quick: bool) -> str:
     with scratch_directory() as directory, ExitStack() as stack:
         servers = [stack.enter_context(running(mode, place, directory / mode)) for mode in names]
-        idle = "" if quick else f"{_idle_share(servers):.2%} of a core used by each idle server; "
-        with place.cores.as_client():
-            turned = deque(servers)
-            for number in range(rounds if quick else rounds + 1):
-                for shape in SHAPES:
-                    for server in turned:
-                        load = _load(server, shape, CONNECTIONS if quick else shape.requests)
-                        if number or quick:  # the first round warms up
-                            loads[shape.name, server.mode].append(load)
-                turned.rotate(1)
+        cores, turned = os.sched_getaffinity(0), deque(servers)
+        os.sched_setaffinity(0, {place.client})
+        for number in range(1 if quick else 6):
+            for shape in SHAPES:
+                for server in turned:
+                    found = server.load(shape, CONNECTIONS if quick else shape.requests)
+                    if number or quick:  # the first round warms up
+                        loads[shape.name, server.mode].append(found)
+            turned.rotate(1)
+        os.sched_setaffinity(0, cores)
         for server in servers:
             server.stop()
-        for server in servers:
-            if MODES[server.mode].peer:
-                server.check_lines()
-        records = sum(server.check_books() for server in servers if MODES[server.mode].middleware)
-        return f"{idle}{records:,} requests to servers with ours, as many records; verify: the books balance"
-
-
-def _idle_share(servers: list[Server]) -> float:
-    before = sum(server.family_cpu_s() for server in servers)
-    time.sleep(IDLE_S)
-    return (sum(server.family_cpu_s() for server in servers) - before) / IDLE_S / len(servers)
-
-
-def _load(server: Server, shape: Shape, requests: int) -> Load:
-    own, cpu_s = server.own(), server.cpu_s()
-    seen = server.load(shape, requests)
-    time.sleep(SETTLE_S)
-    used_s, mine = server.cpu_s() - cpu_s, server.own()
-    rate = requests / seen.wall_s
-    per_request = [used_s, mine.hot_path_s - own.hot_path_s, mine.listener_s - own.listener_s]
-    costs = [seconds / requests * 1e6 for seconds in per_request]
-    return Load(rate, rate * shape.tokens, seen.first_ms(), seen.gap_ms(0.5), seen.gap_ms(0.99), *costs)
+        records = sum(server.check() for server in servers)
+        return f"{records:,} requests to servers with ours, as many records; verify: the books balance"
 
 
 Read = Callable[[Load], float]
 
 
 def _report(shape: Shape, loads: Loads, names: list[str]) -> Report:
-    title = f"vLLM, {shape.name}: {CONNECTIONS} connections, prompts of 200 words, ratios to no logging"
-    report = Report(title)
+    report = Report(f"vLLM, {shape.name}: {CONNECTIONS} connections, prompts of 200 words, ratios to no logging")
     bases = [loads[shape.name, mode] for mode in BASES]
 
     def compare(figure: str, unit: str, read: Read, goal: Goal | None = None) -> None:
@@ -114,54 +223,35 @@ def _report(shape: Shape, loads: Loads, names: list[str]) -> Report:
         report.add(f"{figure}: control ÷ none", "×", pairwise(truediv, map(read, bases[1]), map(read, bases[0])))
         for mode in names[len(BASES) :]:
             ratios = pairwise(truediv, map(read, loads[shape.name, mode]), none)
-            report.add(f"{figure}: {mode} ÷ none", "×", ratios, goal if mode.startswith("ours") else None)
+            report.add(f"{figure}: {mode} ÷ none", "×", ratios, goal if mode == "ours" else None)
 
     compare("req/s", "req/s", attrgetter("requests_per_s"), at_least(0.995))
-    compare("output tokens/s", "tok/s", attrgetter("tokens_per_s"), at_least(0.995))
-    if shape.stream:
-        compare("time to first token p50", "ms", attrgetter("first_ms"))
-        compare("inter-token p50", "ms", attrgetter("gap_p50_ms"))
-        compare("inter-token p99", "ms", attrgetter("gap_p99_ms"))
-    else:
-        compare("latency p50", "ms", attrgetter("first_ms"))
+    compare("time to first token p50" if shape.stream else "latency p50", "ms", attrgetter("first_ms"))
     compare("CPU of the API server per request", "µs", attrgetter("cpu_us"), at_most(1.01))
-    for mode in names:
-        if MODES[mode].middleware:
-            _add_own(report, mode, loads[shape.name, mode])
+    if own := loads.get((shape.name, "ours")):
+        report.add("ours: on the request path, as it says itself", "µs", (one.hot_path_us for one in own))
+        report.add("ours: listener, CPU per request", "µs", (one.listener_us for one in own))
+        shares = [(one.hot_path_us + one.listener_us) / one.cpu_us for one in own]
+        report.add("ours: both, of the API server's CPU", "×", shares, at_most(0.01))
     return report
-
-
-def _add_own(report: Report, mode: str, loads: list[Load]) -> None:
-    report.add(f"{mode}: on the request path, as it says itself", "µs", (load.hot_path_us for load in loads))
-    report.add(f"{mode}: listener, CPU per request", "µs", (load.listener_us for load in loads))
-    shares = [(load.hot_path_us + load.listener_us) / load.cpu_us for load in loads]
-    report.add(f"{mode}: both, of the API server's CPU", "×", shares, at_most(0.01))
 
 
 def main() -> None:
     """Measure and print."""
-    options = _options()
-    seen_on = machine()
-    place = Place(options.venv, options.model or options.venv / "models" / "tiny", Cores.of_this_process())
-    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
-    print(f"{place.cores}; median (lowest … highest round)" + ("; QUICK: the figures mean nothing" * options.quick))
-    reports = modes(place, options.modes, options.quick)
-    for report in reports:
-        report.print()
-    print(f"\nload average now {machine()['load average']}")
-    if options.json:
-        found = {"machine": seen_on, "quick": options.quick, "sections": [report.as_json() for report in reports]}
-        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--modes", nargs="*", choices=list(MODES), default=list(MODES), metavar="MODE")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv-vllm", help="where vLLM and this package are")
     parser.add_argument("--model", type=Path, help="the model that is served; that of --venv unless given")
-    parser.add_argument("--quick", action="store_true", help="one round of a few requests: shows that it runs")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
-    return parser.parse_args()
+    options: argparse.Namespace = parser.parse_args()
+    usable = sorted(os.sched_getaffinity(0))
+    cores = usable[0], usable[1 % len(usable)], usable[2] if len(usable) > 2 else usable[0]
+    place = Place(options.venv, options.model or options.venv / "models" / "tiny", *cores)
+
+    def measure() -> dict[str, Any]:
+        return {"sections": [report.as_json() for report in modes(place, options.modes, options.quick)]}
+
+    where = f"API server on core {place.api}, engine on core {place.engine}, client on core {place.client}"
+    harness.measured(options, f"{where}; median (lowest … highest round)", measure)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,49 +15,27 @@ from confluent_kafka.admin import OffsetSpec as Offsets  # type: ignore[attr-def
 from confluent_kafka.cimpl import NewTopic
 
 from tests.servers import free_port
-from tests.shipping.programs import Program, installed
+from tests.shipping.kafka import node
+from tests.shipping.programs import Program
 from tests.support import wait_until
-from tests.tools.tools import tool
 
 BROKERS: Final = 3
 PARTITIONS: Final = 12
 REPLICAS: Final = 3
 IN_SYNC: Final = 2
 """Replicas that have a record before it is acknowledged."""
-HEAP: Final = "384m"
-_CLUSTER: Final = "ZmxlZXQtc2ltdWxhdGlvbg"
-"""An id of 16 bytes, as base64 for URLs has it."""
 _PATIENCE_S: Final = 60.0
 
 
 class Broker(Program):
-    """One of them; ``ports`` and ``controllers`` are those of all."""
+    """One of them; ``addresses`` and ``controllers`` are those of all."""
 
-    def __init__(self, folder: Path, node: int, ports: Sequence[int], controllers: Sequence[int]) -> None:
+    def __init__(self, folder: Path, number: int, addresses: Sequence[str], controllers: Sequence[str]) -> None:
         """Format its storage."""
         folder.mkdir(parents=True)
-        address, controller = f"127.0.0.1:{ports[node - 1]}", f"127.0.0.1:{controllers[node - 1]}"
-        properties = {
-            "process.roles": "broker,controller",
-            "node.id": node,
-            "controller.quorum.voters": ",".join(f"{at}@127.0.0.1:{port}" for at, port in enumerate(controllers, 1)),
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "listeners": f"PLAINTEXT://{address},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{address}",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "log.dirs": folder / "data",
-            "offsets.topic.replication.factor": REPLICAS,
-        }
-        file = folder / "server.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
-        command: list[str | Path] = [installed("java", "default-jre-headless"), f"-Xmx{HEAP}", "-XX:+UseSerialGC"]
-        command += ["-XX:TieredStopAtLevel=1", "-cp", f"{tool('kafka')}/*"]
-        formatting = [*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", file]
-        subprocess.run(formatting, check=True, capture_output=True, timeout=120)
-        self.address = address
+        self.address = addresses[number - 1]
         # Brokers answer once most of them are there, so that nothing waits for the first one alone.
-        super().__init__([*command, "kafka.Kafka", file], folder / "log", lambda: True)
+        super().__init__(node(folder, self.address, controllers, number), folder / "log", lambda: True)
 
 
 class Cluster:
@@ -67,9 +44,9 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         """Prepare them."""
         self._folder = folder
-        ports, controllers = [[free_port() for _ in range(BROKERS)] for _ in range(2)]
-        self.brokers = [Broker(folder / f"broker-{node}", node, ports, controllers) for node in range(1, BROKERS + 1)]
-        self.addresses = ",".join(f"127.0.0.1:{port}" for port in ports)
+        brokers, controllers = ([f"127.0.0.1:{free_port()}" for _ in range(BROKERS)] for _ in range(2))
+        self.brokers = [Broker(folder / f"broker-{at}", at, brokers, controllers) for at in range(1, BROKERS + 1)]
+        self.addresses = ",".join(brokers)
         self._ends: dict[str, list[int]] = {}
         self._settings: dict[str, Any] = {"bootstrap.servers": self.addresses, "log_level": 0}
 

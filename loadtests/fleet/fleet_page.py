@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from loadtests import results
 from loadtests.fleet.fleet_pods import ZONES
-from loadtests.results_text import Part
+from loadtests.results_text import Part, markdown
 
 PART: Final = "fleet"
 RESULTS: Final = results.RESULTS / "fleet"
@@ -62,11 +62,7 @@ def write(part: Part) -> None:
 
 def updated(page: str, part: Part) -> str:
     """Return the page with the figures of ``part``; raises ``ValueError`` without its marks."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the marks are missing: {BEGIN} … {END}")
-    return f"{before}{begin}\n\n{block(part)}\n\n{end}{after}"
+    return results.between(page, [(BEGIN, END, lambda: block(part))])
 
 
 def block(part: Part) -> str:
@@ -133,41 +129,37 @@ def _pods(count: int) -> str:
 
 
 def _table(result: Mapping[str, Any]) -> Iterator[str]:
-    runs, spent = result["runs"], [costs(result, run) for run in result["runs"]]
+    runs = result["runs"]
+    heads = ["pods", *(f"{run['pods']:,}" for run in runs)]
+    yield from markdown(heads, ([name, *cells] for name, cells in _cells(result, runs)), "---:")
 
-    def row(name: str, cells: Sequence[str]) -> str:
-        return f"| {name} | {' | '.join(cells)} |"
 
-    yield row("pods", [f"{run['pods']:,}" for run in runs])
-    yield "|---|" + "---:|" * len(runs)
-    yield row("processes, in all their lives", [f"{run['processes']:,}" for run in runs])
-    yield row("records accepted", [f"{run['kafka']['accepted']:,}" for run in runs])
+def _cells(result: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Iterable[str]]]:
+    """Iterate over the rows: a name, and a cell of each run."""
+    spent, rounds = [costs(result, run) for run in runs], [_rounds(result, run) for run in runs]
+    yield "processes, in all their lives", (f"{run['processes']:,}" for run in runs)
+    yield "records accepted", (f"{run['kafka']['accepted']:,}" for run in runs)
     for name, where in (("Kafka", "kafka"), ("the engine", "engine")):
-        yield row(f"**missing in {name}**", [f"**{run[where]['missing']:,}**" for run in runs])
-        yield row(f"copies in {name}", [f"{run[where]['copies']:,}" for run in runs])
-    yield row("dropped by a full queue", [f"{run['dropped']:,}" for run in runs])
-    yield row("accepted and not noted, in killed processes", [f"{run['kafka']['beyond']:,}" for run in runs])
-    yield row("`verify` of all volumes", ["balances" if run["verified"] else "fails" for run in runs])
+        yield f"**missing in {name}**", [f"**{run[where]['missing']:,}**" for run in runs]
+        yield f"copies in {name}", [f"{run[where]['copies']:,}" for run in runs]
+    yield "dropped by a full queue", (f"{run['dropped']:,}" for run in runs)
+    yield "accepted and not noted, in killed processes", (f"{run['kafka']['beyond']:,}" for run in runs)
+    yield "`verify` of all volumes", ("balances" if run["verified"] else "fails" for run in runs)
     for name, first, last in (
         ("without an event", None, "broker killed"), ("while a broker restarts", "broker killed", "zone lost"),
         ("after the zone is lost", "zone lost", "deploy begins"), ("during the deploy", "deploy begins", "deploy ends"),
     ):  # fmt: skip
         worsts = [worst(lag(result, run), run["events"][first] if first else 0, run["events"][last]) for run in runs]
-        yield row(f"worst lag {name}, s", [f"{value:.1f}" for value in worsts])
+        yield f"worst lag {name}, s", [f"{value:.1f}" for value in worsts]
     ended = [run["events"]["shipped"] - run["events"]["pods ended"] for run in runs]
-    yield row("all shipped after the end of the pods, s", [f"{value:.1f}" for value in ended])
-    rounds = [_rounds(result, run) for run in runs]
-    yield row("records in a batch of a zone shipper", [f"{one[0]:.1f}" if one else "" for one in rounds])
-    yield row("seconds between batches of a zone shipper", [f"{one[1]:.1f}" if one else "" for one in rounds])
+    yield "all shipped after the end of the pods, s", [f"{value:.1f}" for value in ended]
+    yield "records in a batch of a zone shipper", [f"{one[0]:.1f}" if one else "" for one in rounds]
+    yield "seconds between batches of a zone shipper", [f"{one[1]:.1f}" if one else "" for one in rounds]
     for name in spent[0]:
-        cells = ["" if (value := one[name]) is None else f"{value:.0f}" for one in spent]
-        yield row(f"CPU for a record: {name}, µs", cells)
-    for name, stored in (
-        ("a record, in Kafka", [run["stored_bytes"] for run in runs]),
-        ("a row, in the engine", [run["engine"]["disk_bytes"] for run in runs]),
-    ):
-        cells = [f"{of_run / run['engine']['rows']:.0f}" for of_run, run in zip(stored, runs, strict=True)]
-        yield row(f"bytes of {name}", cells)
+        yield f"CPU for a record: {name}, µs", ["" if (cost := one[name]) is None else f"{cost:.0f}" for one in spent]
+    stored = [(run["stored_bytes"], run["engine"]["disk_bytes"], run["engine"]["rows"]) for run in runs]
+    yield "bytes of a record, in Kafka", [f"{kafka / rows:.0f}" for kafka, _, rows in stored]
+    yield "bytes of a row, in the engine", [f"{engine / rows:.0f}" for _, engine, rows in stored]
 
 
 def _rounds(result: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -241,23 +233,21 @@ def carried(result: Mapping[str, Any], brokers_of: int = -1) -> list[Step]:
 
 
 def _on_paper(result: Mapping[str, Any]) -> Iterator[str]:
-    steps = carried(result)
-    yield f"| on paper | {' | '.join(f'{pods:,} pods' for pods in ON_PAPER)} |"
-    yield "|---|" + "---:|" * len(steps)
-    for name in (one for one in steps[0].figures if one != BROKERS):
-        yield f"| {name} | {' | '.join(step.figures[name] for step in steps)} |"
+    rows = [[name, *(step.figures[name] for step in carried(result))] for name in carried(result)[0].figures]
+    rows = [row for row in rows if row[0] != BROKERS]
     for at in (-1, -2):
         run = result["runs"][at]
-        batch = _rounds(result, run)
-        if batch is None:
-            continue
-        steps = carried(result, at)
-        yield f"| **batches of {batch[0]:.1f} records, as with {_pods(run['pods'])}** |{' |' * len(steps)}"
-        yield f"| brokers, cores | {' | '.join(step.figures[BROKERS] for step in steps)} |"
-        yield f"| bottleneck | {' | '.join(f'**{step.bottleneck}**' for step in steps)} |"
-        yield f"| behind it | {' | '.join(step.behind for step in steps)} |"
-        for place in PLACES:
-            yield f"| {place.more} | {' | '.join(f'{step.needed[place.name]:,}' for step in steps)} |"
+        if (batch := _rounds(result, run)) is not None:
+            steps = carried(result, at)
+            head = f"**batches of {batch[0]:.1f} records, as with {_pods(run['pods'])}**"
+            rows += [
+                [head, *[""] * len(steps)],
+                ["brokers, cores", *(step.figures[BROKERS] for step in steps)],
+                ["bottleneck", *(f"**{step.bottleneck}**" for step in steps)],
+                ["behind it", *(step.behind for step in steps)],
+                *([place.more, *(f"{step.needed[place.name]:,}" for step in steps)] for place in PLACES),
+            ]
+    yield from markdown(["on paper", *(f"{pods:,} pods" for pods in ON_PAPER)], rows, "---:")
 
 
 def _mb(bytes_s: float) -> str:

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,7 @@ from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_lo
 from loadtests.compare import arrivals
 from loadtests.compare.arrivals import Arrival
 from loadtests.fleet.fleet_count import Book, Note
+from tests.support import Client, Message, body_messages, http_scope
 
 SERVICE: Final = "fleet"
 SAMPLE: Final = 8
@@ -36,8 +37,6 @@ _CHUNKS: Final = 4
 """Of an answer at most: a chunk stands for several tokens."""
 
 _ENDING: Final = frozenset({signal.SIGTERM})
-
-Message = MutableMapping[str, Any]
 
 
 def zone(pod: int) -> str:
@@ -129,25 +128,14 @@ class Pod:
 
     async def _request(self, app: InferenceLoggingMiddleware, arrival: Arrival) -> None:
         body = json.dumps({"model": "model", "stream": True, "max_tokens": arrival.generated_tokens}).encode()
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": body}
-
-        async def send(_message: Message) -> None:
-            pass
-
         get_logger(SERVICE).info("admitted", arrival=self._served, tokens=arrival.context_tokens)
-        headers = [
+        headers = (
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"x-request-id", f"pod-{self._pod}-{self._served}".encode()),
-        ]
-        path, state = "/v1/chat/completions", {"arrival": arrival}
-        await app({
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
-            "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "state": state,
-            "client": ("192.0.2.1", 1024), "server": ("192.0.2.2", 8000),
-        }, receive, send)  # fmt: skip
+        )
+        scope, client = http_scope("/v1/chat/completions", "POST", headers), Client(body_messages(body))
+        await app({**scope, "state": {"arrival": arrival}}, client.receive, client.send)
 
 
 async def _answer(scope: Message, receive: Any, send: Any) -> None:

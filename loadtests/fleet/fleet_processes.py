@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from loadtests.harness import cpu_s
+
 
 class Child:
     """A process whose CPU time is known exactly once it has ended."""
@@ -46,7 +48,7 @@ class Child:
     def note_start(self) -> None:
         """Keep what it has used so far as what its start takes."""
         if self.start_cpu_s is None and self._process.returncode is None:
-            self.start_cpu_s = exact_cpu_of(self._process.pid)
+            self.start_cpu_s = cpu_s(self._process.pid)
 
     @property
     def work_cpu_s(self) -> float:
@@ -87,11 +89,11 @@ class Usage:
 
     def __init__(self, pids: Sequence[int]) -> None:
         """Begin."""
-        self._begun, self.cpu_s = {pid: cpu_of(pid) for pid in pids}, 0.0
+        self._begun, self.cpu_s = {pid: cpu_s(pid) for pid in pids}, 0.0
 
     def leave(self, pid: int) -> None:
         """Add what a process has used since; call it before the process ends."""
-        self.cpu_s += cpu_of(pid) - self._begun.pop(pid)
+        self.cpu_s += cpu_s(pid) - self._begun.pop(pid)
 
     def join(self, pid: int) -> None:
         """Count one from its start."""
@@ -102,15 +104,3 @@ class Usage:
         for pid in list(self._begun):
             self.leave(pid)
         return self.cpu_s
-
-
-def cpu_of(pid: int) -> float:
-    """Return the CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def exact_cpu_of(pid: int) -> float:
-    """Return the CPU time of the threads that a process has now, to the nanosecond."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text(encoding="utf-8").split()[0]) for task in tasks) / 1e9

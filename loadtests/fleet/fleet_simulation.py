@@ -2,16 +2,8 @@
 
     python -m loadtests.fleet.fleet_simulation [--pods 1 10 100 1000] [--requests 100] [--seconds 150] [--page]
 
-Each pod is a process with a queue, a listener and an identity of its own, and serves the arrivals of a trace, in
-compressed time. Its load is the same in every fleet, so that a thousand pods have a thousand times the records of one.
-The first eight pods have a shipper each (`inference-logging ship`); one shipper for each zone follows the directories
-of all other pods there. In the middle a broker is killed and started again; a zone is lost: a third of the pods, their
-shippers and a broker are killed and do not return; then a deploy replaces the process of each pod that is left, and
-kills the shippers of the eight. At the end the queues of the lost zone are recovered from their volumes and shipped.
-
-Then what arrived is counted by (boot_id, pid, seq), in Kafka and in the engine, which takes the topic once the pods
-have ended: on two cores both at once would measure who gets a core. Figures of cost are CPU times of processes. With
-``--page`` the result is kept, and loadtests/results/fleet/README.md is written from it.
+loadtests/results/fleet/README.md says what is real in it, what happens, and how it is counted. With ``--page`` the
+result is kept, and that page is written from it. Figures of cost are CPU times of processes.
 """
 
 from __future__ import annotations

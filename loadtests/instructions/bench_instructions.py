@@ -1,20 +1,10 @@
 """How many instructions the request path executes, counted by callgrind: no neighbour on the machine moves them.
 
-`instruction_rows` does the work of each row in process, with a fixed hash seed and without garbage collection, on
-Debian's Python or the official image's if there is one of this minor version, since those are what is deployed: built
-with profile-guided optimisation. Each figure is per unit (request, chunk, call, record), minus the same work without
-logging. The caches are simulated, with fixed sizes.
-
-``instruction_bounds.json`` has the figures of the commit at which they were last noted. An instruction count more than
-2 % above its bound (see ``OF_FASTAPI``) fails the command; ``--update`` notes the figures anew. Other figures are shown
-beside it and not judged. With another interpreter than the noted one only the native module's own instructions are
-judged, and none on another architecture.
-
-``--profile ROW`` prints the functions of the native module by code lines instead. It shows addresses unless the module
-was built with its symbols: ``touch native/Cargo.toml && CARGO_PROFILE_RELEASE_STRIP=none make build``.
-
-``--wheel FILE`` counts what a wheel holds beside the module of the checkout, such as a wheel for one version of Python
-beside the stable ABI, and judges nothing.
+Each figure is per unit (request, chunk, call, record), minus the same work without logging. A count of instructions
+more than 2 % above its bound in ``instruction_bounds.json`` (see ``OF_FASTAPI``) fails the command; ``--update`` notes
+them anew. With another interpreter than the noted one only the native module's own instructions are judged, and none on
+another architecture. ``--profile ROW`` prints the functions of the native module; ``--wheel FILE`` counts what a wheel
+holds beside the checkout's module. loadtests/README.md says more.
 """
 
 from __future__ import annotations
@@ -35,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from loadtests.cost.bench_loggers import scratch_directory
+from loadtests.harness import scratch_directory
 from loadtests.instructions import callgrind
 from loadtests.instructions.callgrind import Counts
 

@@ -359,34 +359,15 @@ def _run(coroutine: Coroutine[Any, Any, object]) -> None:
 def _call_many(call: Callable[..., object], count: int) -> None:
     for _ in range(count):
         call(
-            "answered",
-            method="POST",
-            path="/v1/chat/completions",
-            status=200,
-            duration_s=0.0123,
-            model="llama-3.1-8b",
-            stream=True,
-            error=None,
-            tokens=128,
-            user="user-7f3a9c",
-            cost=0.5,
-        )
+            "answered", method="POST", path="/v1/chat/completions", status=200, duration_s=0.0123,
+            model="llama-3.1-8b", stream=True, error=None, tokens=128, user="user-7f3a9c", cost=0.5,
+        )  # fmt: skip
 
 
 def _nothing(
-    _message: object,
-    *,
-    method: object,
-    path: object,
-    status: object,
-    duration_s: object,
-    model: object,
-    stream: object,
-    error: object,
-    tokens: object,
-    user: object,
-    cost: object,
-) -> None:
+    _message: object, *, method: object, path: object, status: object, duration_s: object, model: object,
+    stream: object, error: object, tokens: object, user: object, cost: object,
+) -> None:  # fmt: skip
     pass
 
 

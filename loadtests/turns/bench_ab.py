@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from inference_logging.read.stats.interval import Interval
+from loadtests import harness
+from loadtests.harness import HOST
 from loadtests.turns.bench_turns_report import place
-from loadtests.turns.wrk import HOST, find_wrk
 
 BURN_US: Final = 2000.0
 COSTS: Final = (0.0, 0.05)
@@ -37,8 +32,7 @@ METRICS: Final = "/metrics"
 JUDGED: Final = ("CPU per request", "time to first chunk", "requests/s")
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What `ab` found with one cost injected."""
 
     extra_us: float
@@ -72,31 +66,20 @@ def judged(name: str, run: Run, nothing: Run) -> tuple[Interval, float]:
 
 def measure(wrk: str, cost: float, limit_s: float) -> Run:
     """Serve, load, and compare."""
-    extra_us = cost * BURN_US
-    with tempfile.TemporaryDirectory(prefix="inference_logging-bench-ab-") as name:
-        directory = Path(name)
-        own = {
-            "INFERENCE_LOGGING_DIRECTORY": str(directory / "logs"),
-            "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(directory / "queues"),
-            "INFERENCE_LOGGING_METRICS_PATH": METRICS,
-            "BENCH_AB_BURN_US": str(BURN_US),
-            "BENCH_AB_EXTRA_US": str(extra_us),
-        }
-        environment = {**os.environ, **own}
-        port = free_port()
-        url = f"http://{HOST}:{port}"
-        options = ["--port", str(port), "--no-access-log", "--log-level", "warning"]
-        server = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "loadtests.turns.bench_ab_app:app", *options], env=environment
-        )
-        try:
-            wait_until_up(server, f"{url}{METRICS}")
+    extra_us, port = cost * BURN_US, harness.free_port()
+    url = f"http://{HOST}:{port}"
+    with harness.scratch_directory() as directory, (directory / "console").open("wb") as console:
+        places = {"directory": directory / "logs", "queue_directory": directory / "queues"}
+        environment = harness.environment(**places, metrics_path=METRICS)
+        environment |= {"BENCH_AB_BURN_US": str(BURN_US), "BENCH_AB_EXTRA_US": str(extra_us)}
+        serve = [sys.executable, "-m", "uvicorn", "loadtests.turns.bench_ab_app:app", "--port", str(port)]
+        with harness.process([*serve, "--no-access-log", "--log-level", "warning"], environment, console) as server:
+            harness.wait_until_up(server, f"{url}{METRICS}", PATIENCE_S, directory / "console")
             load = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{limit_s + MARGIN_S:.0f}s", f"{url}/"]
             with subprocess.Popen(load, stdout=subprocess.DEVNULL) as loading:
                 found = compare(environment, limit_s)
                 loading.wait()
-            own_us = own_cost_us(f"{url}{METRICS}")
-        finally:
+            own_us = own_cost_us(harness.get(f"{url}{METRICS}").decode())
             server.send_signal(signal.SIGTERM)
             server.wait(PATIENCE_S)
     return Run(extra_us, found, own_us)
@@ -111,39 +94,13 @@ def compare(environment: dict[str, str], limit_s: float) -> dict[str, dict[str, 
     return {measure["name"]: measure for measure in json.loads(done.stdout)["measures"]}
 
 
-def own_cost_us(url: str) -> float:
+def own_cost_us(metrics: str) -> float:
     """Return the CPU time for one record that the middleware and its listener measure of themselves."""
-    text = urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode()
-    names = ("hot_path_seconds", "listener_cpu_seconds", "records_accepted")
     path_s, listener_s, records = (
-        float(re.findall(rf"^inference_logging_{name}_total (\S+)$", text, re.MULTILINE)[0]) for name in names
+        float(re.findall(rf"^inference_logging_{name}_total (\S+)$", metrics, re.MULTILINE)[0])
+        for name in ("hot_path_seconds", "listener_cpu_seconds", "records_accepted")
     )
     return (path_s + listener_s) / records * 1e6
-
-
-def free_port() -> int:
-    """Return a port of loopback that is free at the moment."""
-    with socket.create_server((HOST, 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
-
-
-def wait_until_up(server: subprocess.Popen[bytes], url: str) -> None:
-    """Wait for the first answer; raises RuntimeError if there is none."""
-    patience = time.monotonic() + PATIENCE_S
-    while not answers(url):
-        if server.poll() is not None or time.monotonic() > patience:
-            raise RuntimeError("the server did not start")
-        time.sleep(0.05)
-
-
-def answers(url: str) -> bool:
-    """Return whether there is an answer."""
-    try:
-        urllib.request.urlopen(url, timeout=PATIENCE_S).close()
-    except OSError:
-        return False
-    return True
 
 
 def main() -> None:
@@ -152,9 +109,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help=f"of a comparison; {LIMIT_S:g} unless given")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
     options = parser.parse_args()
-    wrk = find_wrk()
+    wrk = harness.find_wrk()
     if wrk is None:
-        sys.exit("not measured: wrk is missing and could not be installed (Debian package: wrk)")
+        sys.exit(harness.NO_WRK)
     seen_on = place()
     print("  ".join(f"{name}: {value}" for name, value in seen_on.items()), flush=True)
     runs = {cost: measure(wrk, cost, options.seconds) for cost in COSTS}
@@ -170,16 +127,8 @@ def main() -> None:
             found, injected = judged(name, runs[cost], nothing)
             verdict = "within" if found.holds(injected) else "NOT within"
             print(f"{name}, {cost:.0%} injected: {injected:+.2%} is {verdict} {percent(found)}")
-    if options.json:
-        written = {
-            "command": "make bench-ab",
-            "machine": seen_on,
-            "burn_us": BURN_US,
-            "seconds": options.seconds,
-            "rows": rows(runs),
-            "runs": [{"extra_us": run.extra_us, "own_us": run.own_us, "found": run.found} for run in runs.values()],
-        }
-        options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    about = {"command": "make bench-ab", "machine": seen_on, "burn_us": BURN_US, "seconds": options.seconds}
+    harness.write(options.json, {**about, "rows": rows(runs), "runs": [run._asdict() for run in runs.values()]})
 
 
 def rows(runs: dict[float, Run]) -> list[dict[str, str]]:

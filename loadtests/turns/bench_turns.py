@@ -2,25 +2,10 @@
 
     python -m loadtests.turns.bench_turns [inside] [uvicorn] [--seconds S] [--processes N] [--quick | --keep]
 
-Two processes of one program can differ by some percent for their whole life, and a shared machine has moods; logging
-costs less than either. So one process serves the same application in arms that take turns. A slice is some
-consecutive requests for one arm; a block is one slice of each, in random order. The CPU clock of the thread that
-runs the event loop is read between slices.
-
-``uvicorn``: what each of several packages adds, and the thinnest wrapper that can note anything (`bench_turns_arms`),
-as multiples of what the latter adds (`bench_turns_peers`). The control is the thinnest wrapper once more: where its
-interval does not hold 1, something else was measured. A process on one core, which ``wrk`` loads from another one over
-one connection, so slices are exact.
-
-``inside``: applications are awaited with hand-made scopes, without a server, in three arms: without logging, with the
-middleware in its default configuration, and without logging once more. *unlogged ÷ logged* is the ratio of CPU times
-within a block, and *added* the difference per request: trimmed means over blocks (a tenth at either end left out) with
-bootstrap intervals of 95 %. *control* is the ratio between the two arms without logging. If its interval does not hold
-1, or is wider than the goal is away from 1, the row is *not measured*. A process ends as soon as both ratios are known
-to ±0.3 %, or with its share of the time limit. A row is the mean of several processes with Student's interval.
-
-Python's garbage collector runs, but what was there before the measurement is frozen. The listener is a thread on the
-same core: what it takes is not in the loop thread's clock, but it is in the caches of all arms.
+Two processes of one program can differ by some percent for their whole life; logging costs less. So one process serves
+the same application in arms that take turns: a slice is some consecutive requests for one arm, a block is one slice of
+each, in random order. The CPU clock of the thread that runs the event loop is read between slices. ``uvicorn``: each
+of several packages in a server that wrk loads; ``inside``: awaited without a server. loadtests/README.md says more.
 """
 
 from __future__ import annotations
@@ -32,21 +17,19 @@ import signal
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from loadtests.cost.bench_loggers import memory_directory, scratch_directory
+from loadtests import harness
+from loadtests.harness import HOST, memory_directory, scratch_directory
 from loadtests.results import keep
 from loadtests.turns.bench_turns_arms import COMPARED
 from loadtests.turns.bench_turns_inside import inside
 from loadtests.turns.bench_turns_peers import Workload
-from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case, ChunkRow, Row, head, place
+from loadtests.turns.bench_turns_report import HEAD, LEAST_BLOCKS, Case, place
 from loadtests.turns.bench_turns_slices import Block
-from loadtests.turns.wrk import HOST, find_wrk, run_wrk
 
 SERVER: Final = "loadtests.turns.bench_turns_server"
 LIMIT_S: Final = 60
@@ -72,8 +55,7 @@ ROUTES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """How the server is loaded."""
 
     wrk: str
@@ -82,9 +64,13 @@ class Load:
     processes: int
     least_blocks: int = LEAST_BLOCKS
 
+    def on(self, url: str, seconds: float, script: Path | None) -> None:
+        """Load ``url`` from the last core."""
+        core = max(os.sched_getaffinity(0))
+        harness.run_wrk(self.wrk, url, max(1, round(seconds)), self.connections, script, core)
 
-@dataclass(frozen=True)
-class Server:
+
+class Server(NamedTuple):
     """The process that serves all arms, running."""
 
     process: subprocess.Popen[bytes]
@@ -93,38 +79,22 @@ class Server:
 
     def ask(self, question: str) -> dict[str, Any]:
         """Restart or pause the measurement, and return what there is of it."""
-        with urllib.request.urlopen(f"http://{HOST}:{self.port}/turns/{question}", timeout=START_S) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
+        found: dict[str, Any] = json.loads(harness.get(f"http://{HOST}:{self.port}/turns/{question}", None, START_S))
+        return found
 
-    def measure(self, load: Load, route: str, case: Case) -> list[Block]:
-        """Load one route for its share of the time, and return the blocks."""
-        url, script = self.target(route)
-        run_wrk(load.wrk, url, 1, load.connections, script)  # warms caches and the connection handling
+    def measure(self, load: Load, route: str, case: Case) -> dict[str, list[Block]]:
+        """Load one route for its share of the time, or until there are enough blocks; return these."""
+        url = f"http://{HOST}:{self.port}{route}"
+        script = harness.post_script(self.directory, ASK) if route.startswith("/v1/") else None
+        load.on(url, 1, script)  # warms caches and the connection handling
         self.ask(f"restart?{case.requests}")
-        blocks: list[Block] = []
-        seconds = max(1, round(load.limit_s / load.processes))
-        while len(blocks) < load.least_blocks:
-            run_wrk(load.wrk, url, seconds, load.connections, script)
-            blocks = [tuple(block) for block in self.ask("pause")["blocks"]]
-            seconds *= 2
-        return blocks
-
-    def target(self, route: str) -> tuple[str, Path | None]:
-        """Return the address of a route, and the script with which wrk asks it."""
-        return f"http://{HOST}:{self.port}{route}", self._script(route)
-
-    def _script(self, route: str) -> Path | None:
-        if not route.startswith("/v1/"):
-            return None
-        script = self.directory / "post.lua"
-        lines = (
-            'wrk.method = "POST"',
-            f"wrk.body = [==[{json.dumps(ASK)}]==]",
-            'wrk.headers["content-type"] = "application/json"',
-        )
-        script.write_text("\n".join(lines), encoding="utf-8")
-        return script
+        seconds = load.limit_s / load.processes
+        while True:
+            load.on(url, seconds, script)
+            found = self.ask("pause")
+            if len(found["blocks"]) >= load.least_blocks:
+                return {clock: [tuple(block) for block in blocks] for clock, blocks in found.items()}
+            seconds = max(1, 2 * seconds)
 
     def stop(self) -> None:
         """End the server; raise if it found requests without a record."""
@@ -136,7 +106,10 @@ class Server:
 @contextmanager
 def running(arms: Sequence[str], clock: str = "thread") -> Iterator[Server]:
     """Run the server with these arms on the first core; ``clock``: whose CPU time a slice is, as the server has it."""
-    with scratch_directory(memory_directory()) as directory, socket.create_server((HOST, 0), backlog=1024) as listening:
+    with (
+        scratch_directory(memory_directory()) as directory,
+        socket.create_server((HOST, 0), backlog=1024) as listening,
+    ):
         options = ["--fd", str(listening.fileno()), "--core", str(min(os.sched_getaffinity(0))), "--clock", clock]
         with (directory / "console.log").open("wb") as console:
             process = subprocess.Popen(
@@ -158,14 +131,9 @@ def uvicorn(load: Load) -> list[Workload]:
     for _ in range(load.processes):
         with running(COMPARED) as server:
             for route, case in ROUTES.items():
-                found[route].append(server.measure(load, route, case))
+                found[route].append(server.measure(load, route, case)["blocks"])
             server.stop()
     return [Workload.of(case, found[route]) for route, case in ROUTES.items()]
-
-
-def show(row: Row | ChunkRow) -> None:
-    """Print a row as soon as it is known."""
-    print(row.line(), flush=True)
 
 
 def main() -> None:
@@ -180,22 +148,21 @@ def main() -> None:
     processes = 1 if options.quick else options.processes
     found: dict[str, list[dict[str, Any]]] = {}
     if "inside" in options.parts:
-        print(f"\n{head()}", flush=True)
-        found["inside"] = [row.as_json() for row in inside(limit_s, processes, show)]
+        print(f"\n{HEAD}", flush=True)
+        inside_rows = inside(limit_s, processes, lambda row: print(row.line(), flush=True))
+        found["inside"] = [row.as_json() for row in inside_rows]
     if "uvicorn" in options.parts:
         found["turns"] = _served(options, limit_s, processes)
     if options.keep:
         for name, rows in found.items():
             print(f"kept in {keep(name, {**about, 'rows': rows})}")
-    if options.json:
-        written = {**about, "rows": [row for rows in found.values() for row in rows]}
-        options.json.write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    harness.write(options.json, {**about, "rows": [row for rows in found.values() for row in rows]})
 
 
 def _served(options: argparse.Namespace, limit_s: float, processes: int) -> list[dict[str, Any]]:
-    wrk = find_wrk()
+    wrk = harness.find_wrk()
     if wrk is None:
-        print("uvicorn: not measured: wrk is missing and could not be installed (Debian package: wrk)")
+        print(f"uvicorn: {harness.NO_WRK}")
         return []
     workloads = uvicorn(Load(wrk, options.connections, limit_s, processes, 2 if options.quick else LEAST_BLOCKS))
     for one in workloads:
@@ -207,12 +174,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = ["inside", "uvicorn"]
     parser.add_argument("parts", nargs="*", choices=[*parts, "all"], default="all", metavar="PART")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=LIMIT_S,
-        help=f"of a row or kind of request; {LIMIT_S} unless given",
-    )
+    words = f"of a row or kind of request; {LIMIT_S} unless given"
+    parser.add_argument("--seconds", type=float, default=LIMIT_S, help=words)
     parser.add_argument(
         "--processes", type=int, default=PROCESSES, help=f"one after the other; {PROCESSES} unless given"
     )

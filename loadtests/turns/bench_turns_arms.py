@@ -115,18 +115,6 @@ class Structlog:
             self._logger.info("request", status=status, duration_s=time.perf_counter() - started)
 
 
-def _nothing(_arms: Arms, _app: FastAPI) -> None:
-    pass
-
-
-def _thinnest(_arms: Arms, app: FastAPI) -> None:
-    app.add_middleware(Thinnest)
-
-
-def _correlation_id(_arms: Arms, app: FastAPI) -> None:
-    app.add_middleware(CorrelationIdMiddleware)
-
-
 def _prometheus(_arms: Arms, app: FastAPI) -> None:
     Instrumentator(registry=CollectorRegistry()).instrument(app)
 
@@ -177,14 +165,6 @@ def _access_log(_arms: Arms, app: FastAPI) -> App:
     return logged
 
 
-def _ours(arms: Arms, app: FastAPI) -> None:
-    arms.ours(OURS, app)
-
-
-def _ours_with_texts(arms: Arms, app: FastAPI) -> None:
-    arms.ours(OURS_WITH_TEXTS, app, **CAPTURE)
-
-
 NOTHING: Final = "nothing"
 NOTHING_AGAIN: Final = "nothing, once more"
 THINNEST: Final = "thinnest wrapper"
@@ -192,18 +172,18 @@ THINNEST_AGAIN: Final = "thinnest wrapper, once more (control)"
 OURS: Final = "ours"
 OURS_WITH_TEXTS: Final = "ours, texts captured"
 NAMES: Final[dict[str, Callable[[Arms, FastAPI], App | None]]] = {
-    NOTHING: _nothing,
-    NOTHING_AGAIN: _nothing,
-    THINNEST: _thinnest,
-    THINNEST_AGAIN: _thinnest,
-    "asgi-correlation-id": _correlation_id,
+    NOTHING: lambda _, _app: None,
+    NOTHING_AGAIN: lambda _, _app: None,
+    THINNEST: lambda _, app: app.add_middleware(Thinnest),
+    THINNEST_AGAIN: lambda _, app: app.add_middleware(Thinnest),
+    "asgi-correlation-id": lambda _, app: app.add_middleware(CorrelationIdMiddleware),
     "prometheus-fastapi-instrumentator": _prometheus,
     "opentelemetry-instrumentation-asgi": _opentelemetry,
     "BaseHTTPMiddleware that does nothing": _base_http,
     "structlog": _structlog,
     "uvicorn's access log": _access_log,
-    OURS: _ours,
-    OURS_WITH_TEXTS: _ours_with_texts,
+    OURS: lambda arms, app: arms.ours(OURS, app),
+    OURS_WITH_TEXTS: lambda arms, app: arms.ours(OURS_WITH_TEXTS, app, **CAPTURE),
 }
 COMPARED: Final = tuple(name for name in NAMES if name != NOTHING_AGAIN)
 WITH_AND_WITHOUT: Final = (NOTHING, OURS, NOTHING_AGAIN)

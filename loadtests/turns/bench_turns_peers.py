@@ -6,20 +6,18 @@ over blocks; its interval of 95 % is that of the bootstrap that draws processes,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from inference_logging.read.stats.interval import Interval, of_draws
+from inference_logging.read.stats.interval import Interval, of_draws, resamples, trimmed_mean
 from loadtests.turns.bench_turns_arms import COMPARED, NOTHING, OURS, THINNEST, THINNEST_AGAIN
-from loadtests.turns.bench_turns_ratio import doubt, of_processes, resampled, trimmed_means, verdict
-from loadtests.turns.bench_turns_report import Case
+from loadtests.turns.bench_turns_report import Case, doubt, verdict
 from loadtests.turns.bench_turns_slices import Block
 
 _WIDTH: Final = max(map(len, COMPARED))
+_LEAST, _AGAIN = COMPARED.index(THINNEST), COMPARED.index(THINNEST_AGAIN)
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Peer:
     """What it adds ÷ what the thinnest wrapper adds; None if that is not known to be above nothing."""
     kept: Interval
     """CPU time without anything ÷ with it."""
-    verdict: str = ""
+    verdict: str
 
     def line(self) -> str:
         """Return the row as a line of the table."""
@@ -54,8 +52,7 @@ class Peer:
         }
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """What all arms gave for one kind of request."""
 
     case: Case
@@ -67,13 +64,11 @@ class Workload:
     def of(cls, case: Case, processes: Sequence[Sequence[Block]]) -> Workload:
         """Evaluate the blocks of each process."""
         scale = 1000 * case.requests
-        times = [np.asarray(blocks, dtype=float) / scale for blocks in processes]
-        unlogged = fmean(float(trimmed_means(one[:, :1])[0]) for one in times)
-        added = [one - one[:, :1] for one in times]
-        found = _Found(unlogged, sum(map(trimmed_means, added)) / len(added), of_processes(list(map(resampled, added))))
-        control = found.times(THINNEST_AGAIN)
-        peers = [found.peer(case, arm, control) for arm in COMPARED if arm != NOTHING]
-        return cls(case, unlogged, sum(map(len, processes)), peers)
+        unlogged = fmean(trimmed_mean([block[0] / scale for block in one]) for one in processes)
+        added = [[tuple((arm - block[0]) / scale for arm in block) for block in one] for one in processes]
+        means = [fmean(column) for column in zip(*map(_means, added), strict=True)]
+        found = _Found(case, unlogged, means, resamples(added, _means))
+        return cls(case, unlogged, sum(map(len, processes)), [found.peer(arm) for arm in COMPARED if arm != NOTHING])
 
     def text(self) -> str:
         """Return the table of this kind of request."""
@@ -82,36 +77,38 @@ class Workload:
         return "\n".join([head, columns, *(peer.line() for peer in self.peers)])
 
 
-@dataclass(frozen=True)
-class _Found:
+def _means(blocks: Sequence[Sequence[float]]) -> list[float]:
+    return [trimmed_mean(column) for column in zip(*blocks, strict=True)]
+
+
+Added = Sequence[float]
+"""What each arm adds, in microseconds."""
+
+
+class _Found(NamedTuple):
+    case: Case
     unlogged_us: float
-    added: Any
-    draws: Any
+    added: Added
+    draws: Sequence[Added]
 
-    def peer(self, case: Case, arm: str, control: Interval | None) -> Peer:
-        at, times = COMPARED.index(arm), self.times(arm)
-        kept = self._kept(at)
-        judged = self._judged(case, kept) if arm == OURS and case.least_ratio else ""
-        if arm == THINNEST_AGAIN and control and (reason := doubt(control, 1.0)):
-            judged = reason
-        return Peer(case, arm, of_draws(float(self.added[at]), self.draws[:, at]), times, kept, judged)
+    def peer(self, arm: str) -> Peer:
+        at, times, kept = COMPARED.index(arm), self._times(arm), self._kept(lambda added: added[COMPARED.index(arm)])
+        judged = ""
+        if arm == OURS and (least := self.case.least_ratio):
+            # The control is the one of the thinnest wrapper, as a ratio of CPU time.
+            same = self._kept(lambda added: added[_AGAIN] - added[_LEAST])
+            judged = f"goal ≥ {least:.3f}: {verdict(kept.value >= least, doubt(same, 1 - least))}"
+        elif arm == THINNEST_AGAIN and times:
+            judged = doubt(times, 1.0) or ""
+        return Peer(self.case, arm, self._of(lambda added: added[at]), times, kept, judged)
 
-    def times(self, arm: str) -> Interval | None:
-        least, at = COMPARED.index(THINNEST), COMPARED.index(arm)
-        if of_draws(0, self.draws[:, least]).low <= 0:
+    def _of(self, read: Callable[[Added], float]) -> Interval:
+        return of_draws(read(self.added), list(map(read, self.draws)))
+
+    def _times(self, arm: str) -> Interval | None:
+        if self._of(lambda added: added[_LEAST]).low <= 0:
             return None
-        return of_draws(float(self.added[at] / self.added[least]), self.draws[:, at] / self.draws[:, least])
+        return self._of(lambda added: added[COMPARED.index(arm)] / added[_LEAST])
 
-    def _kept(self, at: int) -> Interval:
-        whole = self.unlogged_us
-        return of_draws(float(whole / (whole + self.added[at])), whole / (whole + self.draws[:, at]))
-
-    def _judged(self, case: Case, kept: Interval) -> str:
-        """Return the goal and what became of it; the control is the one of the thinnest wrapper, as a ratio of CPU."""
-        at, again = COMPARED.index(THINNEST), COMPARED.index(THINNEST_AGAIN)
-        difference = self.draws[:, again] - self.draws[:, at]
-        value = float(self.added[again] - self.added[at])
-        whole = self.unlogged_us
-        same = of_draws(whole / (whole + value), whole / (whole + difference))
-        reached = case.least_ratio is not None and kept.value >= case.least_ratio
-        return f"{case.goal()}: {verdict(reached, same, 1 - (case.least_ratio or 0))}"
+    def _kept(self, read: Callable[[Added], float]) -> Interval:
+        return self._of(lambda added: self.unlogged_us / (self.unlogged_us + read(added)))

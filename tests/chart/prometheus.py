@@ -53,7 +53,7 @@ def render(template: str, **values: Any) -> dict[str, Any]:
 
 def written_rules() -> dict[str, Any]:
     """Return the groups of rules, as Prometheus reads them, with the chart's thresholds; helm is not needed."""
-    values = yaml.safe_load((CHART / "values.yaml").read_text())["alerts"]["thresholds"]
+    values = yaml.safe_load((CHART / "files" / "further-values.yaml").read_text())["alerts"]["thresholds"]
     alerts = (CHART / "files" / "alerts.yaml").read_text()
     for name, value in values.items():
         alerts = alerts.replace(f"${{{name}}}", str(value))

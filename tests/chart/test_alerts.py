@@ -123,8 +123,14 @@ def test_promtool_finds_nothing_to_complain_about_and_changed_thresholds_arrive(
 
 
 def test_a_threshold_that_was_taken_away_is_named() -> None:
-    with pytest.raises(AssertionError, match="lacks a value that InferenceLoggingConsumerLag needs"):
+    with pytest.raises(AssertionError, match="thresholds/consumerLagSeconds': got null, want number"):
         rendered_rules(consumerLagSeconds=None)
+
+
+def test_each_threshold_of_a_rule_has_a_default_and_each_default_a_rule() -> None:
+    used = {name for rule in WRITTEN for name in re.findall(r"\$\{(\w+)\}", rule["expr"])}
+    further = yaml.safe_load((CHART / "files" / "further-values.yaml").read_text())
+    assert used == set(further["alerts"]["thresholds"])
 
 
 def test_each_alert_has_severity_texts_with_its_value_and_a_section_of_the_runbook() -> None:

@@ -68,7 +68,7 @@ def test_each_situation_is_what_kubernetes_and_the_operator_accept(file: Path, k
 
 
 def test_a_wrong_field_is_refused_by_these_schemas() -> None:
-    objects = [*render(serviceMonitor={"enabled": True}).objects]
+    objects = [*render(monitor={"kind": "ServiceMonitor"}).objects]
     for kind, spec in (("Deployment", {"replica": 1}), ("ServiceMonitor", {"intervall": "1s"})):
         wrong = [{**thing, "spec": {**thing["spec"], **spec}} for thing in objects if thing["kind"] == kind]
         assert conform(wrong, "1.37.0").returncode == 1
@@ -123,8 +123,27 @@ def test_the_listeners_image_has_the_version_of_the_application() -> None:
     release = render(server={"image": {"tag": 20240101}})
     assert release.containers["server"]["image"] == "example.com/server:20240101"
     assert "service.version=20240101" in release.environment("server")["OTEL_RESOURCE_ATTRIBUTES"]
-    pinned = render(listener={"image": {"tag": "7", "digest": "sha256:1"}}).containers["listener"]["image"]
-    assert pinned == "inferlog-listener@sha256:1"
+    pinned = render(server={"image": {"tag": "sha256:1"}}, listener={"image": {"tag": "7@sha256:1"}})
+    images = [pinned.containers[name]["image"] for name in ("server", "listener")]
+    assert images == ["example.com/server@sha256:1", "inferlog-listener:7@sha256:1"]
+    assert "service.version" not in pinned.environment("server")["OTEL_RESOURCE_ATTRIBUTES"]
+    both = render(server={"image": {"tag": "1.4@sha256:1"}}).environment("server")["OTEL_RESOURCE_ATTRIBUTES"]
+    assert both.endswith("service.version=1.4")
+
+
+def test_a_shipper_of_another_image_keeps_what_is_not_said_of_it() -> None:
+    moved = render(shipper={"image": {"repository": "mirror.example.com/otelcol"}}).containers["shipper"]
+    assert re.fullmatch(r"mirror\.example\.com/otelcol:[0-9.]+", moved["image"])
+    assert parted(moved)[1][0] == "/otelcol-contrib"
+    program = render(shipper={"image": {"program": "/otelcol"}}).containers["shipper"]
+    assert parted(program)[1][0] == "/otelcol"
+    ours = render(shipper={"type": "inference-logging", "image": {"tag": "7"}}).containers["shipper"]
+    assert ours["image"] == "inferlog:7"
+
+
+def test_images_are_pulled_as_the_values_say() -> None:
+    containers = render(imagePullPolicy="Always").containers
+    assert {one["imagePullPolicy"] for one in containers.values()} == {"Always"}
 
 
 def test_the_database_of_the_audit_lane_has_a_listener_with_python() -> None:
@@ -137,8 +156,10 @@ def test_the_database_of_the_audit_lane_has_a_listener_with_python() -> None:
 
 
 def test_no_image_is_called_latest_or_left_without_a_tag() -> None:
-    images = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))["shipper"]["images"]
-    assert all(image["tag"] not in ("", "latest") for image in images.values())
+    shippers = yaml.safe_load((CHART / "files" / "shippers.yaml").read_text(encoding="utf-8"))
+    tags = [one["tag"] for one in shippers.values() if "repository" in one]
+    assert len(tags) == 3
+    assert not {"", "latest"} & set(tags)
 
 
 def test_every_helper_has_the_charts_prefix() -> None:

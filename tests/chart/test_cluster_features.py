@@ -83,9 +83,9 @@ def test_a_network_policy_lets_out_names_and_what_is_shipped_and_nothing_else() 
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("kind", "name"), [("ServiceMonitor", "serviceMonitor"), ("PodMonitor", "podMonitor")])
-def test_a_monitor_scrapes_the_listener_wherever_it_is_and_the_shipper(mode: str, kind: str, name: str) -> None:
-    given: dict[str, Any] = {name: {"enabled": True, "serverPath": "/metrics"}, "listener": {"mode": mode}}
+@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
+def test_a_monitor_scrapes_the_listener_wherever_it_is_and_the_shipper(mode: str, kind: str) -> None:
+    given: dict[str, Any] = {"monitor": {"kind": kind, "serverPath": "/metrics"}, "listener": {"mode": mode}}
     release = render(preset="vllm", **given)
     monitor = release.one(kind)["spec"]
     scraped = {(one["port"], one["path"]) for one in monitor.get("endpoints", monitor.get("podMetricsEndpoints"))}

@@ -36,7 +36,7 @@ def test_the_listener_without_python_reads_the_configuration_of_each_situation(
 ) -> None:
     release = render_file(file)
     done = run_program(listener_binary, "ctl", "--config", str(written(release, tmp_path)), "show")
-    assert f"queue_directory={release.yaml('logging.yaml')['queue_directory']}: there is none" in done.err
+    assert f"queue_directory={release.yaml('logging.yaml')['queue_directory']}: does not exist" in done.err
 
 
 def test_values_arrive_as_they_were_given(tmp_path: Path) -> None:

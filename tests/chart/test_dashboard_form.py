@@ -170,7 +170,7 @@ def test_recording_rules_count_a_pod_once_and_stay_apart_by_pod_model_and_route(
 
 
 def test_the_chart_hands_it_to_grafana_as_it_is_and_only_if_asked_to() -> None:
-    dashboard = {"enabled": True, "folder": "Serving", "annotations": {"owner": "team"}}
+    dashboard = {"enabled": True, "annotations": {"grafana_folder": "Serving", "owner": "team"}}
     made = render("dashboard.yaml", dashboard=dashboard, alerts={"runbookUrl": RUNBOOK})
     given = TEXT.replace('"${alerts.runbookUrl}"', json.dumps(RUNBOOK))
     assert json.loads(made["data"]["inference-logging.json"]) == json.loads(given) != DASHBOARD

@@ -191,7 +191,7 @@ def test_kyverno_is_given_the_same_policy_without_rules_for_what_makes_pods() ->
             "destination.type=loki: must be by otel-collector",
         ),
         ({**OF_NODE, "config": {"audit": "on", "audit_sink": "sqlite"}}, "config.audit_sink=sqlite: must be file"),
-        ({**OF_NODE, "serviceMonitor": {"enabled": True}}, "serviceMonitor.enabled: there is no Service"),
+        ({**OF_NODE, "monitor": {"kind": "ServiceMonitor"}}, "monitor.kind=ServiceMonitor: there is no Service"),
         ({**OF_NODE, "listener": {"mode": "inProcess"}}, "listener.mode=inProcess: is for mode=server"),
         ({"listener": {"mode": "node"}}, "shipper.type=otel-collector: must be none with listener.mode=node"),
         (

@@ -15,7 +15,7 @@ from tests.tools.tools import tool
 pytestmark = pytest.mark.chart
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/kubernetes.md", "helm/README.md")
+PAGES = ("README.md", "docs/kubernetes-node.md", "docs/kubernetes.md", "helm/README.md")
 
 
 def installations() -> list[tuple[str, str]]:

@@ -117,7 +117,7 @@ def test_a_listener_that_hangs_is_replaced_and_leaves_the_shipper_its_time_at_th
 
 
 def test_a_shipper_of_others_gets_its_parent_from_the_listeners_image() -> None:
-    release = render(shipper={"program": "/otelcol"})
+    release = render(shipper={"image": {"program": "/otelcol"}})
     install, shipper = release.containers["install"], release.containers["shipper"]
     assert install["image"] == release.containers["listener"]["image"]
     *_, target = install["command"]

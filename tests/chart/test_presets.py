@@ -95,10 +95,9 @@ def test_times_of_ones_own_leave_the_presets_handler() -> None:
     assert probe["httpGet"]["path"] == "/health/logging/live"
 
 
-@pytest.mark.parametrize("container", ["server", "listener"])
-def test_each_probe_can_be_off(container: str) -> None:
+def test_each_probe_can_be_off() -> None:
     off = {kind: {"enabled": False} for kind in ("startup", "readiness", "liveness")}
-    assert asked(render(**{container: {"probes": off}}), container) == {}
+    assert asked(render(server={"probes": off}), "server") == {}
 
 
 def test_fastapi_is_served_by_uvicorn_with_its_processes() -> None:

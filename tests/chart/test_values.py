@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -18,7 +19,10 @@ from tests.chart.values_schema import PASSED_ON, numbers
 pytestmark = pytest.mark.chart
 
 SCHEMA = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
-DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
+SHOWN = yaml.safe_load(VALUES)
+FURTHER = yaml.safe_load((CHART / "files" / "further-values.yaml").read_text(encoding="utf-8"))
+DEFAULTS = merged(FURTHER, SHOWN)
 PVC = {"segments": {"persistence": {"enabled": True}}}
 SECRET = {"existingSecret": "secret"}
 
@@ -87,7 +91,7 @@ def test_the_schema_is_valid_and_takes_the_defaults() -> None:
 
 
 def test_every_value_has_a_default_that_shows_its_place() -> None:
-    missing = [name for name in SCHEMA["properties"] if name not in DEFAULTS]
+    missing = [name for name in SCHEMA["properties"] if name not in SHOWN]
     assert missing == ["global"]
     for part in (
         "server",
@@ -101,6 +105,38 @@ def test_every_value_has_a_default_that_shows_its_place() -> None:
     ):
         assert set(SCHEMA["properties"][part]["properties"]) == set(DEFAULTS[part]), part
     assert list(names(DEFAULTS, SCHEMA)) == []
+
+
+def leaves(values: Any) -> int:
+    """Count what can be set in these values by itself: a list, or an empty mapping, is one."""
+    return sum(map(leaves, values.values())) if isinstance(values, dict) and values else 1
+
+
+def test_a_person_can_read_the_values_and_finds_the_name_of_each_further_one() -> None:
+    assert leaves(SHOWN) <= 100
+    named = set(re.findall(r"\w+", VALUES))
+    for name, part in FURTHER.items():
+        assert [inner for inner in part if inner not in named] == [], name
+
+
+def test_each_object_begins_with_the_values_that_are_not_shown() -> None:
+    objects = [path for path in (CHART / "templates").iterdir() if path.suffix != ".tpl"]
+    assert len(objects) > 10
+    for path in objects:
+        assert path.read_text(encoding="utf-8").startswith('{{- include "inference-logging.complete" . }}\n'), path.name
+
+
+def test_a_value_that_is_given_goes_before_a_further_one_also_if_it_is_empty() -> None:
+    given = {"readOnlyRootFilesystem": False, "capabilities": {"drop": []}}
+    release = render(securityContext=given, podSecurityContext={"runAsUser": None})
+    assert release.containers["server"]["securityContext"] == {"allowPrivilegeEscalation": False, **given}
+    assert release.pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsGroup": 1000,
+        "fsGroup": 1000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -135,6 +171,9 @@ def test_every_value_has_a_default_that_shows_its_place() -> None:
         ({"podSecurityContext": {"runAsUser": 0}}, "runAsUser"),
         ({"alerts": {"thresholds": {"queue": 1}}}, "queue"),
         ({"dashboard": {"enable": True}}, "enable"),
+        ({"monitor": {"kind": "both"}}, "kind"),
+        ({"serviceMonitor": {"enabled": True}}, "serviceMonitor"),
+        ({"server": {"image": {"digest": "sha256:1"}}}, "digest"),
     ],
 )
 def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values: dict[str, Any], named: str) -> None:
@@ -207,12 +246,9 @@ def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values:
             {"podDisruptionBudget": {"enabled": True, "minAvailable": 1, "maxUnavailable": 1}},
             "podDisruptionBudget: must have one of",
         ),
+        ({"podSpec": {"tolerations": []}}, "podSpec.tolerations: the chart sets it, from a value of its own"),
         (
-            {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
-            "podMonitor.enabled: must not be with serviceMonitor.enabled",
-        ),
-        (
-            {"preset": "triton", "listener": {"mode": "inProcess"}, "podMonitor": {"enabled": True}},
+            {"preset": "triton", "listener": {"mode": "inProcess"}, "monitor": {"kind": "PodMonitor"}},
             "listener.mode=inProcess: serves no metrics for the preset triton",
         ),
     ],
@@ -339,17 +375,25 @@ def test_without_a_shipper_nothing_is_asked_of_the_destination() -> None:
     assert render(shipper={"type": "none"}, destination={"endpoints": [], "type": "forward"}).error == ""
 
 
-def test_the_readme_has_every_value_of_the_parts_that_users_change() -> None:
-    readme = (CHART / "README.md").read_text(encoding="utf-8")
-    table = readme[readme.index("## Values") :]
-    first = "\n".join(re.findall(r"^\| ([^|]+)\|", table, flags=re.MULTILINE))
-    listed = set(re.findall(r"`([a-zA-Z.]+)`", first))
-    for name, default in DEFAULTS.items():
-        if any(f"{name}." in one for one in listed):
-            missing = [f"{name}.{inner}" for inner in default if f"{name}.{inner}" not in listed]
-            assert missing == []
+def rows(page: Path) -> str:
+    """Return the tables of a page."""
+    return "\n".join(re.findall(r"^\|.*", page.read_text(encoding="utf-8"), flags=re.MULTILINE))
+
+
+def test_the_readme_has_the_options_of_each_destination_with_their_defaults() -> None:
+    options = {name: default for name, default in FURTHER["destination"].items() if name not in ("tls", "keys")}
+    shown = [f"`{name}`" if default in ("", {}) else f"`{name}: {default}`" for name, default in options.items()]
+    assert [one for one in shown if one not in rows(CHART / "README.md")] == []
+
+
+def test_the_page_about_nodes_has_their_further_values_with_their_defaults() -> None:
+    shown = []
+    for name, default in FURTHER["node"].items():
+        if isinstance(default, dict):
+            shown += [f"| `{name}.{inner}` | `{value}` |" for inner, value in default.items()]
         else:
-            assert name in listed
+            shown.append(f"| `{name}` | `{default}` |")
+    assert [one for one in shown if one not in rows(CHART.parent / "docs" / "kubernetes-node.md")] == []
 
 
 @pytest.mark.parametrize(

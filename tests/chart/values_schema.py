@@ -58,7 +58,7 @@ def passed_on(kind: str) -> Schema:
 
 PLAIN_IMAGE = closed(repository=TEXT, tag=TEXT, digest=TEXT, pullPolicy=one_of("Always", "IfNotPresent", "Never"))
 # `--set image.tag=1` gives a number.
-IMAGE = closed(**{**PLAIN_IMAGE["properties"], "tag": {"type": ["string", "integer"]}})
+IMAGE = closed(repository=TEXT, tag={"type": ["string", "integer"]})
 RESOURCES = closed(limits=QUANTITIES, requests=QUANTITIES)
 PROBE = closed(
     enabled=FLAG,
@@ -113,7 +113,6 @@ LISTENER = closed(
     port=PORT,
     statusIntervalSeconds=SECONDS,
     resources=RESOURCES,
-    probes=PROBES,
     env=ENV,
     extraVolumeMounts=MOUNTS,
 )
@@ -144,8 +143,7 @@ NODE = closed(
 )
 SHIPPER = closed(
     type=one_of("otel-collector", "fluent-bit", "vector", "inference-logging", "none"),
-    images=closed(**dict.fromkeys(("otel-collector", "fluent-bit", "vector"), IMAGE)),
-    program=TEXT,
+    image=closed(**IMAGE["properties"], program=TEXT),
     port=or_none(PORT),
     flushSeconds=SECONDS,
     resources=RESOURCES,
@@ -196,7 +194,7 @@ SECURITY = closed(
 )
 PEERS = array(passed_on("NetworkPolicyPeer"))
 MONITOR = closed(
-    enabled=FLAG,
+    kind=one_of("", "ServiceMonitor", "PodMonitor"),
     labels=STRINGS,
     interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"},
     serverPath={"type": "string", "pattern": "^(/.*)?$"},
@@ -254,6 +252,7 @@ def values(config: Schema) -> Schema:
         fullnameOverride=TEXT,
         replicaCount=at_least(0),
         image=IMAGE,
+        imagePullPolicy=one_of("Always", "IfNotPresent", "Never"),
         imagePullSecrets=array(closed(name=TEXT)),
         server=SERVER,
         listener=LISTENER,
@@ -272,9 +271,7 @@ def values(config: Schema) -> Schema:
         nodeSelector=STRINGS,
         tolerations=array(passed_on("Toleration")),
         affinity=passed_on("Affinity"),
-        topologySpreadConstraints=array(passed_on("TopologySpreadConstraint")),
-        priorityClassName=TEXT,
-        runtimeClassName=TEXT,
+        podSpec=passed_on("PodSpec"),
         strategy=passed_on("DeploymentStrategy"),
         extraInitContainers=array(passed_on("Container")),
         extraVolumes=array(passed_on("Volume")),
@@ -292,10 +289,9 @@ def values(config: Schema) -> Schema:
             maxUnavailable={"type": ["integer", "string", "null"]},
         ),
         networkPolicy=NETWORK_POLICY,
-        serviceMonitor=MONITOR,
-        podMonitor=MONITOR,
+        monitor=MONITOR,
         alerts=closed(enabled=FLAG, labels=STRINGS, runbookUrl=TEXT, thresholds=THRESHOLDS),
-        dashboard=closed(enabled=FLAG, recordingRules=FLAG, labels=STRINGS, annotations=STRINGS, folder=TEXT),
+        dashboard=closed(enabled=FLAG, recordingRules=FLAG, labels=STRINGS, annotations=STRINGS),
         **{"global": {"type": "object", "description": f"of a chart that this one is part of, {PASSED_ON}"}},
     )
 

@@ -50,21 +50,6 @@ def test_an_upgrade_that_changes_nothing_leaves_the_pods(release: Callable[[str]
 
 
 @with_each_preset
-def test_the_grace_period_is_computed_from_what_the_end_takes(
-    release: Callable[[str], Release], situation: str
-) -> None:
-    installed = release(situation)
-    computed = "--set=terminationGracePeriodSeconds=null"
-    installed.install(computed, "--set=server.shutdownSeconds=40")
-    before, values = installed.spec()["terminationGracePeriodSeconds"], installed.all_values()
-    assert before > values["server"]["preStopSleepSeconds"] + 40 + values["shipper"]["flushSeconds"]
-    first = installed.revisions()
-    installed.upgrade(computed, "--set=server.shutdownSeconds=140")
-    wait_until(lambda: installed.revisions().isdisjoint(first), "new pods in place of the old ones")
-    assert installed.spec()["terminationGracePeriodSeconds"] == before + 100
-
-
-@with_each_preset
 def test_uninstalled_it_leaves_nothing_but_segments_on_a_volume(
     release: Callable[[str], Release], situation: str
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.cluster.control_plane import NODE, ControlPlane
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.release import Release, situations, values_of
 
 pytestmark = pytest.mark.cluster
@@ -37,18 +37,6 @@ def test_all_objects_are_there(installed: Release) -> None:
         kind, name = f"{each['kind']}.{group}".rstrip("."), each["metadata"]["name"]
         found = installed.cluster.kubectl("get", kind, name, f"--namespace={installed.namespace}", "--output=name")
         assert found.strip().endswith(f"/{name}")
-
-
-def test_all_pods_run_and_get_requests(installed: Release) -> None:
-    pods = installed.pods()
-    assert pods
-    for pod in pods:
-        assert pod["status"]["phase"] == "Running"
-        assert pod["spec"]["nodeName"] == NODE
-        assert all(container["ready"] for container in pod["status"]["containerStatuses"])
-    slices = installed.cluster.objects("endpointslices", installed.namespace)
-    ready = {each["targetRef"]["name"] for one in slices for each in one["endpoints"] if each["conditions"]["ready"]}
-    assert ready >= {pods[0]["metadata"]["name"]}
 
 
 def test_the_server_keeps_the_sidecars_as_such_in_the_order_in_which_they_start(installed: Release) -> None:

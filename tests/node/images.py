@@ -26,10 +26,21 @@ ARG BASE
 FROM ${BASE}
 COPY dist/wheels /wheels
 RUN python -m venv /venv && /venv/bin/pip install --quiet --find-links /wheels inferlog fastapi uvicorn
-COPY app.py /app/
+COPY app.py greedy.py /app/
 WORKDIR /app
 ENV PATH=/venv/bin:$PATH
 """
+GREEDY: Final = """
+from app import app
+
+
+@app.post("/allocate")
+def allocate() -> None:
+    kept = []
+    while True:
+        kept.append(b"x" * (1 << 24))
+"""
+"""The application with a route that takes memory until the kernel ends its process."""
 
 COLLECTOR: Final = """
 FROM scratch
@@ -70,6 +81,7 @@ def _build(storage: Storage, context: Path, archives: Path) -> None:
     build(f"{REGISTRY}inferlog:{version}", f"--file={DOCKERFILE}")
     (context / ".dockerignore").unlink()
     shutil.copy(APP, context)
+    (context / "greedy.py").write_text(GREEDY, encoding="utf-8")
     own = {f"{REGISTRY}chat:1.0": CHAT, PAUSE: 'ARG BASE\nFROM ${BASE}\nENTRYPOINT ["/bin/sleep", "infinity"]\n'}
     if (TOOLS / "otelcol.stamp").exists():
         shutil.copy(tool("otelcol"), context / "otelcol-contrib")
@@ -81,6 +93,10 @@ def _build(storage: Storage, context: Path, archives: Path) -> None:
 
 def _collector() -> str:
     """Return the name of the quick start's shipper, as an engine completes it."""
-    values = yaml.safe_load((ROOT / "helm" / "values.yaml").read_text(encoding="utf-8"))
-    image = values["shipper"]["images"]["otel-collector"]
+    shippers = yaml.safe_load((ROOT / "helm" / "files" / "shippers.yaml").read_text(encoding="utf-8"))
+    image = shippers["otel-collector"]
     return f"docker.io/{image['repository']}:{image['tag']}"
+
+
+if __name__ == "__main__":
+    archives()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import secrets
+import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import httpx
@@ -30,8 +35,9 @@ PATIENCE_S: Final = 30.0
 class Requests(Clients):
     """Clients that send one request after the other, each on a connection of its own and with an id of its own."""
 
-    def __init__(self, url: str, clients: int = 4) -> None:
+    def __init__(self, url: str, clients: int = 4, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         self.url = f"{url}{PATH}"
+        self.headers = {"connection": "close", **headers}
         self.answered: set[str] = set()
         self.failed: dict[str, str] = {}
         """What became of each other request."""
@@ -45,7 +51,7 @@ class Requests(Clients):
 
     def _send(self, client: int) -> None:
         number = 0
-        with httpx.Client(timeout=PATIENCE_S, headers={"connection": "close"}) as connection:
+        with httpx.Client(timeout=PATIENCE_S, headers=self.headers) as connection:
             while not self._ending.wait(PAUSE_S):
                 number += 1
                 name = f"{self._mark}-{client}-{number}"
@@ -67,21 +73,27 @@ class Destination(Collector):
         self._read = 0
         self.arrived: Counter[str] = Counter()
         """By the client's id."""
+        self.outcomes: dict[str, str] = {}
+        """By the same."""
         super().__init__(address)
 
     def look(self) -> set[str]:
         """Return the ids of all requests whose records were accepted."""
         for content in self.accepted[self._read :]:
             self._read += 1
-            self.arrived.update(_client_ids(ExportLogsServiceRequest.FromString(content)))
+            for request in _requests(ExportLogsServiceRequest.FromString(content)):
+                if "client_request_id" in request:
+                    self.arrived[request["client_request_id"]] += 1
+                    self.outcomes[request["client_request_id"]] = request["outcome"]
         return set(self.arrived)
 
 
-def _client_ids(export: ExportLogsServiceRequest) -> Iterator[str]:
+def _requests(export: ExportLogsServiceRequest) -> Iterator[dict[str, str]]:
+    """Yield the texts of each record of a request."""
     scopes = (scope for of_resource in export.resource_logs for scope in of_resource.scope_logs)
     # The event's name is the body of a record without a message.
     for record in (record for scope in scopes for record in scope.log_records if record.body.string_value == "request"):
-        yield from (one.value.string_value for one in record.attributes if one.key == "client_request_id")
+        yield {one.key: one.value.string_value for one in record.attributes}
 
 
 class Chat(Release):
@@ -150,15 +162,25 @@ class Chat(Release):
         found = self.cluster.processes_in(status["containerID"])
         return [number for number, line in found.items() if line.startswith(program)]
 
+    def kill_server(self) -> None:
+        """Kill all processes of the server; with their parent the others end by themselves."""
+        for number in self.processes("server"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
     def child(self) -> int | None:
         """Return the process of the listener, whose parent is the container's first one."""
         return next(iter(self.processes("listener", "/inference-logging-listener listen")), None)
 
+    def counted(self, port: int, name: str) -> int:
+        """Return a counter that is served on that port of the only pod."""
+        text = httpx.get(f"http://{self.pod()['status']['podIP']}:{port}/metrics").text
+        (line,) = (line for line in text.splitlines() if re.match(f"inference_logging_{name}[ {{]", line))
+        return int(float(line.rpartition(" ")[2]))
+
     def starts_again(self, port: int) -> int:
         """Return how often the parent that serves its metrics there has started its child again."""
-        text = httpx.get(f"http://{self.pod()['status']['podIP']}:{port}/metrics").text
-        (line,) = (line for line in text.splitlines() if line.startswith("inference_logging_restarts_total"))
-        return int(line.rpartition(" ")[2])
+        return self.counted(port, "restarts_total")
 
     def has_started_again(self, port: int, times: int) -> bool:
         """Whether it has done so at least so often."""
@@ -166,9 +188,13 @@ class Chat(Release):
 
     def written(self) -> set[str]:
         """Return the ids of the requests whose records are in the segments of the only pod."""
-        volumes = self.cluster.directory / "kubelet" / "pods" / self.pod()["metadata"]["uid"] / "volumes"
-        segments = volumes / "kubernetes.io~empty-dir" / "segments" / "segments"
-        return {record["client_request_id"] for record in read_records(segments, "request")}
+        return written(self.cluster, self.pod(), "segments")
+
+    def verified(self) -> str:
+        """Return what the books of the only pod say, which must balance."""
+        name = f"pod/{self.pod()['metadata']['name']}"
+        inside = (f"--namespace={self.namespace}", "--container=server", "--", "inference-logging", "verify")
+        return self.cluster.kubectl("exec", name, *inside)
 
     def admit(self, standard: str) -> None:
         """Let the namespace have pods of another security standard."""
@@ -190,6 +216,13 @@ class Chat(Release):
         selected = ("--selector=app.kubernetes.io/name", "--all-containers", "--prefix", "--tail=20")
         logs = self.cluster.run("kubectl", "logs", f"--namespace={self.namespace}", *selected)
         return f"{self.events()}\n{logs.stdout}{logs.stderr}"
+
+
+def written(node: Node, pod: Object, volume: str) -> set[str]:
+    """Return the ids of the requests whose records are in the segments of a pod, which this volume has."""
+    volumes = node.directory / "kubelet" / "pods" / pod["metadata"]["uid"] / "volumes" / "kubernetes.io~empty-dir"
+    records = read_records(volumes / volume / "segments", "request")
+    return {record["client_request_id"] for record in records if "client_request_id" in record}
 
 
 def watch(look: Callable[[], Any], what: str) -> Any:

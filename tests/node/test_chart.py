@@ -11,11 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.cluster.control_plane import Object
-from tests.cluster.release import namespace
 from tests.node.node import NAME, Node
 from tests.node.serving import Chat, Destination, Requests, watch
 from tests.tools.tools import tool
@@ -25,7 +23,6 @@ pytestmark = [pytest.mark.node, pytest.mark.kills]
 Install = Callable[..., Chat]
 LISTENER_PORT, SHIPPER_PORT = 9466, 9467
 """Where the parents of listener and shipper serve their metrics."""
-IMAGE = "registry.example.com/chat:1.0"
 
 
 @pytest.mark.parametrize("shipper", ["otel-collector", "inference-logging"])
@@ -79,8 +76,7 @@ def test_a_server_that_is_killed_leaves_what_it_answered(install: Install) -> No
     chat = install("server-killed", replicaCount=1)
     with Requests(chat.url) as sent:
         sent.wait_for(200)
-        for number in chat.processes("server"):
-            os.kill(number, signal.SIGKILL)
+        chat.kill_server()
         watch(partial(chat.has_restarted, 1), "the server's next start")
         sent.wait_for(200)
     chat.is_on_record(sent)
@@ -97,8 +93,7 @@ def test_a_server_that_is_killed_twice_while_its_listener_hangs_serves(install: 
         with Requests(chat.url) as sent:
             sent.wait_for(50)
         before.append(sent)
-        for number in chat.processes("server"):
-            os.kill(number, signal.SIGKILL)
+        chat.kill_server()
         watch(partial(chat.has_restarted, times), "the server's next start")
     with Requests(chat.url) as after:
         after.wait_for(50)
@@ -184,23 +179,6 @@ def test_the_next_pod_of_a_claim_waits_for_the_shipper_of_the_one_before(install
     assert set(chat.restarts().values()) == {0}
 
 
-def test_a_pod_that_missed_the_injection_serves(node: Node) -> None:
-    pod = _uninjected()
-    place = f"--namespace={pod['metadata']['namespace']}"
-    node.apply(namespace(pod["metadata"]["namespace"], {}), pod)
-    try:
-        node.kubectl("wait", "--for=condition=Ready", "pod/missed", place, "--timeout=60s")
-        (started,) = node.objects("pods", pod["metadata"]["namespace"])
-        url = f"http://{started['status']['podIP']}:8000"
-        with Requests(url) as sent:
-            sent.wait_for(100)
-        assert not sent.failed
-        health = httpx.get(f"{url}/health/logging")
-        assert (health.status_code, health.json()["status"]) == (503, "degraded")
-    finally:
-        node.kubectl("delete", "namespace", pod["metadata"]["namespace"], "--wait=false")
-
-
 def test_one_listener_for_the_node_ships_what_servers_of_a_namespace_answered(install: Install) -> None:
     """While its release is away servers start, and their queues wait for it."""
     chat = install("of-node", installed=False, listener={"mode": "node"}, shipper={"type": "none"})
@@ -240,22 +218,3 @@ def _volume(node: Node, name: str) -> Object:
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
     }
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
-
-
-def _uninjected() -> Object:
-    """Describe a pod of an image that has the package, without anything of the chart."""
-    server = {
-        "name": "server",
-        "image": IMAGE,
-        "command": ["python", "-m", "uvicorn", "app:app", "--host=0.0.0.0"],
-        "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-    context = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
-    spec = {"automountServiceAccountToken": False, "securityContext": context, "containers": [server]}
-    metadata = {"name": "missed", "namespace": "missed"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from tests.servers import free_port
@@ -23,7 +25,6 @@ class Kafka(Program):
     """A broker with its data in ``directory``. ``secured``: over TLS, and for those who know the password."""
 
     def __init__(self, directory: Path, *, secured: bool = False) -> None:
-        jars, java = f"{tool('kafka')}/*", installed("java", "default-jre-headless")
         directory.mkdir()
         self.port = free_port()
         self.certificate = directory / "certificate.pem" if secured else None
@@ -31,39 +32,15 @@ class Kafka(Program):
         self._settings: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 0}
         if self.certificate is not None:
             self._settings |= client_properties(PASSWORD) | {"ssl.ca.location": str(self.certificate)}
-        properties = self._properties(directory, "SASL_SSL" if secured else "PLAINTEXT") | security
-        file = directory / "server.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
-        command: list[str | Path] = [java, "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars]
-        subprocess.run(
-            [*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", file],
-            check=True,
-            capture_output=True,
-            timeout=120,
-        )
-        super().__init__([*command, "kafka.Kafka", file], directory / "log", self._answers)
+        security |= {"transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1}
+        protocol = "SASL_SSL" if secured else "PLAINTEXT"
+        command = node(directory, self.address, [f"127.0.0.1:{free_port()}"], protocol=protocol, more=security)
+        super().__init__(command, directory / "log", self._answers)
 
     @property
     def address(self) -> str:
         """Where clients find it."""
         return f"127.0.0.1:{self.port}"
-
-    def _properties(self, directory: Path, protocol: str) -> dict[str, Any]:
-        controller = f"127.0.0.1:{free_port()}"
-        return {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
-            "listeners": f"{protocol}://{self.address},CONTROLLER://{controller}",
-            "advertised.listeners": f"{protocol}://{self.address}",
-            "inter.broker.listener.name": protocol,
-            "log.dirs": directory / "data",
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-        }
 
     def _answers(self) -> bool:
         return self._client("make").returncode == 0
@@ -86,6 +63,38 @@ class Kafka(Program):
         script = Path(__file__).with_name("kafka_client.py")
         command: list[str | Path] = [sys.executable, script, json.dumps(self._settings), TOPIC, what]
         return subprocess.run(command, check=False, capture_output=True, timeout=120)
+
+
+def node(
+    directory: Path,
+    address: str,
+    controllers: Sequence[str],
+    number: int = 1,
+    *,
+    protocol: str = "PLAINTEXT",
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> list[str | Path]:
+    """Format the storage of a node that is broker and controller, one of ``controllers``; return what runs it."""
+    properties = {
+        "process.roles": "broker,controller",
+        "node.id": number,
+        "controller.quorum.voters": ",".join(f"{at}@{place}" for at, place in enumerate(controllers, 1)),
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
+        "listeners": f"{protocol}://{address},CONTROLLER://{controllers[number - 1]}",
+        "advertised.listeners": f"{protocol}://{address}",
+        "inter.broker.listener.name": protocol,
+        "log.dirs": directory / "data",
+        "offsets.topic.replication.factor": len(controllers),
+        **more,
+    }
+    file = directory / "server.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()), encoding="utf-8")
+    command: list[str | Path] = [installed("java", "default-jre-headless"), "-Xmx400m", "-XX:+UseSerialGC"]
+    command += ["-XX:TieredStopAtLevel=1", "-cp", f"{tool('kafka')}/*"]
+    formatting = [*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", file]
+    subprocess.run(formatting, check=True, capture_output=True, timeout=120)
+    return [*command, "kafka.Kafka", file]
 
 
 def client_properties(password: str) -> dict[str, str]:

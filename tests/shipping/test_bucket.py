@@ -62,9 +62,9 @@ def test_verify_names_the_object_that_was_removed(shipped: Bucket) -> None:
 def test_a_place_with_nothing_in_it_is_a_fault_that_names_it(shipped: Bucket) -> None:
     done = run("verify", f"{shipped.url}&service=nobody")
     assert (done.code, done.err) == (1, "")
-    assert done.out.startswith("nothing: s3://logs/here/: no object and no manifest is there of service=nobody\n")
+    assert done.out.startswith("nothing: s3://logs/here/: no object and no manifest exists of service=nobody\n")
     shipped.objects.clear()
-    assert faults(shipped.url) == [("nothing", "s3://logs/here/: no object and no manifest is there")]
+    assert faults(shipped.url) == [("nothing", "s3://logs/here/: no object and no manifest exists")]
 
 
 def test_where_no_object_is_left_each_is_named_and_nothing_else(shipped: Bucket) -> None:

@@ -143,7 +143,7 @@ def test_an_answer_that_is_none_to_otlp_delivers_nothing(
     collector.answers = [answer]
     sent = opened(ship_to=collector.url).send(LINES)
     assert (list(sent.failed), sent.error_type, sent.refused) == (LINES, "not_otlp", {})
-    assert sent.error.startswith("status 200: the answer is none to OTLP")
+    assert sent.error.startswith("status 200: the answer is not OTLP")
 
 
 @pytest.mark.parametrize("kind", ["otlp", "clickhouse", "opensearch"])

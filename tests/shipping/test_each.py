@@ -93,8 +93,8 @@ def test_a_pattern_that_is_none_says_why(text: str, why: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (("--each", "/logs/{pod}"), "--each and --state belong together"),
-        (("--state", "/state"), "--each and --state belong together"),
+        (("--each", "/logs/{pod}"), "give --each and --state together"),
+        (("--state", "/state"), "give --each and --state together"),
         (("--each", "/logs/{pod}", "--state", "/state", "--directory", "/logs"), "exclude each other"),
     ],
 )

@@ -17,9 +17,9 @@ Answer = dict[str, Any]
 _OTHERS_VARIABLES: Final = ("INFERENCE_LOGGING_", "FAPILOG_", "LOGURU_", "OTEL_", "UVICORN_")
 
 
-def child(module: str, order: str, answer: Path, limit_s: float) -> Answer:
+def child(module: str, order: str, answer: Path, limit_s: float, *options: str) -> Answer:
     """Run a module as a child that gets ``order`` and writes ``answer``; a child that ends otherwise is a problem."""
-    command = [sys.executable, "-m", module]
+    command = [sys.executable, "-m", module, *options]
     with tempfile.TemporaryFile() as said:
         try:
             ended = subprocess.run(

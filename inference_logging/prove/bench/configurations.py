@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from inference_logging.prove.bench.child import places
 from inference_logging.prove.bench.configurations_round import (
     CHUNKS,
     CONTROL,
@@ -44,6 +43,7 @@ RECORDS: Final = "records per request"
 UNITS: Final = {
     REQUEST_CPU: "µs", CHUNK_CPU: "µs", LISTENER_CPU: "µs", RECORD_CPU: "µs", BYTES: "B", COMPRESSED: "B", RECORDS: "",
 }  # fmt: skip
+ROUND: Final = "inference_logging.prove.bench.configurations_round"
 _ROUND_TIMEOUT_S: Final = 300.0
 
 
@@ -109,7 +109,7 @@ def compare(
     measured = []
     for number in range(rounds):
         progress(number)
-        measured.append(_round(files, {name: both[0] for name, both in replaced.items()}, seconds / rounds, number))
+        measured.append(measure(files, {name: both[0] for name, both in replaced.items()}, seconds / rounds, number))
     remarks = [f"{name}: {sentence}" for name in (OLD, NEW) for sentence in replaced[name][1]]
     return Comparison(new, against, figures(measured), [*remarks, *_dropped(measured)])
 
@@ -160,23 +160,19 @@ def _key_file(config: Config, parameters: dict[str, Any]) -> list[str]:
     return [f"`capture_hash_key_file: {json.dumps(str(path))}` cannot be read here: another key takes its place"]
 
 
-def _round(
-    files: Mapping[str, Path], parameters: Mapping[str, dict[str, Any]], seconds: float, number: int
+def measure(
+    files: Mapping[str, Path], parameters: Mapping[str, dict[str, Any]], seconds: float, number: int, *module: str
 ) -> dict[str, Any]:
-    memory = shared if (shared := Path("/dev/shm")).is_dir() else None
-    scratch = Path(tempfile.mkdtemp(prefix="inference_logging-bench-"))
-    queues = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=memory))
+    """Return what one round finds, in a process of its own; ``module`` with its arguments serves another application.
+
+    Raises ``RuntimeError`` with its output if it fails.
+    """
     order: dict[str, Any] = {"seconds": seconds, "seed": number}
-    for name in LOGGED:
-        order[name] = {
-            "file": str(files[name].absolute()),
-            "parameters": _placed(parameters[name], scratch / name, queues / name),
-        }
-    try:
-        return _run(order)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(queues, ignore_errors=True)
+    with places() as (scratch, queues):
+        for name in LOGGED:
+            placed = _placed(parameters[name], scratch / name, queues / name)
+            order[name] = {"file": str(files[name].absolute()), "parameters": placed}
+        return _run(order, *(module or (ROUND,)))
 
 
 def _placed(parameters: Mapping[str, Any], scratch: Path, queues: Path) -> dict[str, Any]:
@@ -193,10 +189,10 @@ def _placed(parameters: Mapping[str, Any], scratch: Path, queues: Path) -> dict[
     return placed
 
 
-def _run(order: Mapping[str, Any]) -> dict[str, Any]:
+def _run(order: Mapping[str, Any], *module: str) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
     done = subprocess.run(
-        [sys.executable, "-m", "inference_logging.prove.bench.configurations_round"],
+        [sys.executable, "-m", *module],
         input=json.dumps(order), env=environment, capture_output=True, text=True, check=False,
         timeout=order["seconds"] + _ROUND_TIMEOUT_S,
     )  # fmt: skip

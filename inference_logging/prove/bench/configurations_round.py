@@ -38,11 +38,11 @@ _ASKED: Final = (
     b'{"model":"tiny","messages":[{"role":"user","content":"What is on record?"}],"max_tokens":64,"stream":%s}'
 )
 _USAGE: Final = b'"usage":{"prompt_tokens":9,"completion_tokens":64,"total_tokens":73}'
-_ANSWER: Final = (
+ANSWER: Final = (
     b'{"id":"gen-1","object":"chat.completion","model":"tiny","choices":[{"index":0,"message":{"role":"assistant",'
     b'"content":"%s"},"finish_reason":"length"}],%s}' % (b"word " * 64, _USAGE)
 )
-_CHUNK: Final = (
+CHUNK: Final = (
     b'data: {"id":"gen-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"w "}}]}\n\n'
 )
 _HEADERS: Final = (
@@ -89,10 +89,10 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     kind = b"text/event-stream" if is_stream else b"application/json"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
     if not is_stream:
-        await send({"type": "http.response.body", "body": _ANSWER if body else b'{"object":"list","data":[]}'})
+        await send({"type": "http.response.body", "body": ANSWER if body else b'{"object":"list","data":[]}'})
         return
     for _ in range(CHUNKS):
-        await send({"type": "http.response.body", "body": _CHUNK, "more_body": True})
+        await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
     await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
 
 
@@ -211,7 +211,7 @@ def compressor(level: int) -> Callable[[bytes], bytes] | None:
     return cast("Callable[[bytes], bytes]", zstandard.ZstdCompressor(level=level).compress)
 
 
-async def run(order: Mapping[str, Any]) -> dict[str, Any]:
+async def run(order: Mapping[str, Any], application: ASGIApp) -> dict[str, Any]:
     """Measure every kind: ``order`` has seconds, seed, and file and further parameters of each logged arm."""
     draw = random.Random(order["seed"])
     with contextlib.ExitStack() as stack:
@@ -236,12 +236,12 @@ def _compress_of(arm: Arm) -> Callable[[bytes], bytes] | None:
     return compressor(arm.logger.config.compress_level) if arm.logger is not None else None
 
 
-def main() -> None:
+def main(application: ASGIApp = application) -> None:
     """Run one round on one core, if the system allows to choose it."""
     order = json.load(sys.stdin)
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    json.dump(asyncio.run(run(order)), sys.stdout)
+    json.dump(asyncio.run(run(order, application)), sys.stdout)
 
 
 if __name__ == "__main__":

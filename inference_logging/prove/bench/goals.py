@@ -25,7 +25,7 @@ def goals(result: Result) -> list[Goal]:
     return [_tail(result), _arrived(result), *_native_logger(result)]
 
 
-def _goal(
+def judged(
     name: str,
     wanted: str,
     found: Estimate | None,
@@ -35,19 +35,14 @@ def _goal(
 ) -> Goal:
     """Return a goal with its verdict; ``reason``: why it was not measured, ``missed``: why it is not reached."""
     if found is None:
-        return {
-            "name": name,
-            "goal": wanted,
-            "value": None,
-            "low": None,
-            "high": None,
-            "verdict": NOT_MEASURED + reason,
-        }
+        verdict = NOT_MEASURED + reason
+        return {"name": name, "goal": wanted, "value": None, "low": None, "high": None, "verdict": verdict}
     verdict = REACHED if reached(found["value"]) else f"{NOT_REACHED}: {missed}" if missed else NOT_REACHED
     return {"name": name, "goal": wanted, **found, "verdict": verdict}
 
 
-def _exactly(value: float) -> Estimate:
+def exactly(value: float) -> Estimate:
+    """Return a count as a figure."""
     return {"value": value, "low": value, "high": value}
 
 
@@ -67,7 +62,7 @@ def _tail(result: Result) -> Goal:
     if (empty := _many_to_one(result, "empty")) is not None:
         name += f" (the empty call: {empty['value']:.2f})"
     reason = f"needs {OURS} with 1 and 64 threads"
-    return _goal(name, "≤ 2", _many_to_one(result, OURS), lambda value: value <= 2, reason)
+    return judged(name, "≤ 2", _many_to_one(result, OURS), lambda value: value <= 2, reason)
 
 
 def _many_to_one(result: Result, peer: str) -> Estimate | None:
@@ -94,10 +89,10 @@ def _arrived(result: Result) -> Goal:
     ours = {entry["name"] for entry in result["peers"] if entry["ours"]}
     cells = [cell for cell in result["cells"] if cell["peer"] in ours]
     ratios = [least for cell in cells if (least := _least_arrived(cell)) is not None]
-    found = _exactly(min(ratios)) if ratios and len(ratios) == len(cells) else None
+    found = exactly(min(ratios)) if ratios and len(ratios) == len(cells) else None
     unknown = [f"{cell['peer']}, {cell['threads']} threads" for cell in cells if _least_arrived(cell) is None]
     reason = f"no figure for {unknown[0]}" if unknown else _missing(result, OURS)
-    return _goal("arrived ÷ accepted, the least of all cells of ours", "1", found, lambda value: value == 1, reason)
+    return judged("arrived ÷ accepted, the least of all cells of ours", "1", found, lambda value: value == 1, reason)
 
 
 def _least_arrived(cell: Cell) -> float | None:
@@ -113,11 +108,11 @@ def _native_logger(result: Result) -> list[Goal]:
     below_level = {time["peer"]: dict(enumerate(time["rounds"])) for time in result["filtered"]}
     filtered = _quotient(below_level.get(native, {}), below_level.get(null, {}))
     return [
-        _goal("native logger: enabled call, QueueHandler ÷ ours", "≥ 15", _quotient(call[queued], call[native]),
+        judged("native logger: enabled call, QueueHandler ÷ ours", "≥ 15", _quotient(call[queued], call[native]),
               lambda value: value >= 15, _missing(result, native, queued),
               "the record has ten attributes, whose dictionary the caller makes"),
-        _goal("native logger: enabled call, ours ÷ the standard library's into NullHandler", "< 1",
+        judged("native logger: enabled call, ours ÷ the standard library's into NullHandler", "< 1",
               _quotient(call[native], call[null]), lambda value: value < 1, _missing(result, native, null)),
-        _goal("native logger: filtered-out call, ours ÷ the standard library's", "≤ 1.05", filtered,
+        judged("native logger: filtered-out call, ours ÷ the standard library's", "≤ 1.05", filtered,
               lambda value: value <= 1.05, _missing(result, native, null)),
     ]  # fmt: skip

@@ -55,63 +55,71 @@ class Cells:
         return [self.title(name) for name in names if self.is_ours(name)]
 
 
+Lines = dict[str, dict[int, Estimate]]
+"""A figure of each peer that has it, by the number of threads."""
+
+
+def _lines(cells: Cells, loop: str, record_bytes: int, figure: str) -> Lines:
+    found: Lines = {}
+    for peer in cells.peers:
+        every = {count: cells.estimate(peer, count, loop, record_bytes, figure) for count in cells.threads}
+        if points := {count: one for count, one in every.items() if one}:
+            found[peer] = points
+    return found
+
+
+def _words(cells: Cells, intro: str, said: Iterable[tuple[str, str]]) -> str:
+    return f"{intro}. {'; '.join(f'{safe(cells.title(name))}: {text}' for name, text in said)}."
+
+
 def latency(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
     """Return the quantiles of a call on a logarithmic axis, a view for each number of threads."""
-    names = [name for name in cells.peers if _points(cells, name, loop, record_bytes, "p50_ns")]
+    found = {label: _lines(cells, loop, record_bytes, figure) for figure, label in _LATENCY}
+    names, least = list(found["p50"]), cells.threads[0]
     if not names:
         return None
-    places = [(threads, loop, record_bytes) for threads in cells.threads]
-    views = {threads_text(where[0]): {"series": _quantiles(cells, names, where)} for where in places}
+
+    def series(threads: int) -> list[dict[str, Any]]:
+        values = {
+            label: [one["value"] if (one := lines.get(name, {}).get(threads)) else None for name in names]
+            for label, lines in found.items()
+        }
+        return [{"name": label, "colour": _LATENCY_COLOURS[label], "values": of} for label, of in values.items()]
+
+    def said(name: str) -> str:
+        points = (lines.get(name, {}).get(least) for label, lines in found.items() if label != "longest")
+        return ", ".join(time_text(one["value"]) for one in points if one)
+
+    views = {threads_text(threads): {"series": series(threads)} for threads in cells.threads}
     every = [value for view in views.values() for one in view["series"] for value in one["values"] if value]
-    least = cells.threads[0]
-    listed = []
-    for name in names:
-        found = (cells.estimate(name, least, loop, record_bytes, figure) for figure, _ in _LATENCY[:3])
-        listed.append(f"{safe(cells.title(name))}: {', '.join(time_text(one['value']) for one in found if one)}")
-    words = f"p50, p99 and p99.9 of a call, {threads_text(least)}, {LOOP_NAMES[loop]}. {'; '.join(listed)}."
+    intro = f"p50, p99 and p99.9 of a call, {threads_text(least)}, {LOOP_NAMES[loop]}"
+    words = _words(cells, intro, ((name, said(name)) for name in names))
     # All views have one range, so that they can be compared.
     data = {**_dots(cells, names, "ns"), "range": [min(every) / 1.5, max(every) * 1.5]}
     return Plot(f"latency-{loop}", f"Latency of a call, {LOOP_NAMES[loop]}", words, "bars", data, views)
 
 
-def _quantiles(cells: Cells, names: Sequence[str], where: tuple[int, str, int]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": label,
-            "colour": _LATENCY_COLOURS[label],
-            "values": [one["value"] if (one := cells.estimate(name, *where, figure)) else None for name in names],
-        }
-        for figure, label in _LATENCY
-    ]
-
-
 def throughput(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
     """Return records per second against the number of threads, a line for each peer."""
-    lines = {name: _points(cells, name, loop, record_bytes, "records_per_s") for name in cells.peers}
-    lines = {name: points for name, points in lines.items() if points}
+    lines = _lines(cells, loop, record_bytes, "records_per_s")
     if not lines:
         return None
-    ours = [name for name in lines if cells.is_ours(name)]
-    others = [name for name in lines if not cells.is_ours(name)]
+    drawn = {is_ours: [name for name in lines if cells.is_ours(name) is is_ours] for is_ours in (True, False)}
+
+    def style(name: str) -> dict[str, Any]:
+        is_ours = cells.is_ours(name)
+        at = drawn[is_ours].index(name)
+        colours = ("first",) if is_ours else _OTHERS
+        colour, dash = colours[at % len(colours)], _DASHES[at // len(colours) % len(_DASHES)]
+        return {"colour": colour, "thickness": 2.8 if is_ours else 1.4, "dash": dash}
+
     series = [
-        {
-            "name": cells.title(name),
-            **estimates([points.get(count) for count in cells.threads]),
-            "colour": "first" if cells.is_ours(name) else _OTHERS[others.index(name) % len(_OTHERS)],
-            "thickness": 2.8 if cells.is_ours(name) else 1.4,
-            "dash": _DASHES[ours.index(name) % len(_DASHES)]
-            if cells.is_ours(name)
-            else _DASHES[others.index(name) // len(_OTHERS) % len(_DASHES)],
-        }
+        {"name": cells.title(name), **estimates([points.get(count) for count in cells.threads]), **style(name)}
         for name, points in lines.items()
     ]
-    most = cells.threads[-1]
-    listed = (
-        f"{safe(cells.title(name))}: {short_count(next(iter(points.values()))['value'])} to "
-        f"{short_count(list(points.values())[-1]['value'])}"
-        for name, points in lines.items()
-    )
-    words = f"Records per second with {cells.threads[0]} to {threads_text(most)}. {'; '.join(listed)}."
+    intro = f"Records per second with {cells.threads[0]} to {threads_text(cells.threads[-1])}"
+    ends = {name: [short_count(one["value"]) for one in points.values()] for name, points in lines.items()}
+    words = _words(cells, intro, ((name, f"{values[0]} to {values[-1]}") for name, values in ends.items()))
     data = {
         "x": cells.threads, "xUnit": "{thread}", "xLog": True, "xTitle": "threads", "xTicks": cells.threads,
         "series": series, "unit": "{record}/s", "log": True, "height": 380,
@@ -161,12 +169,10 @@ def loss(cells: Cells) -> Plot | None:
     if not names:
         return None
     views = {LOOP_NAMES[loop]: _shares(of_loop, names) for loop, of_loop in found.items()}
-    listed = (
-        f"{safe(cells.title(name))}: {one.text()} in the {LOOP_NAMES[loop]}"
-        for loop, of_loop in found.items()
-        for name, one in of_loop.items()
+    texts = (
+        (name, f"{one.text()} in the {LOOP_NAMES[loop]}") for loop, of in found.items() for name, one in of.items()
     )
-    words = f"Share of the calls that left no record, all cells together. {'; '.join(listed)}."
+    words = _words(cells, "Share of the calls that left no record, all cells together", texts)
     titles = [cells.title(name) for name in names]
     data = {"labels": titles, "ours": cells.ours(names), "unit": "ratio", "stacked": True, "range": [0, 1]}
     return Plot("loss", "Loss", words, "bars", data, views)
@@ -182,36 +188,20 @@ def _shares(found: Mapping[str, Loss], names: Sequence[str]) -> dict[str, Any]:
 
 
 def by_threads(
-    cells: Cells, name: str, title: str, figure: str, where: tuple[str, int], unit: str, text: Text, least: float
+    cells: Cells, name: str, title: str, where: tuple[str, int], figure: str, unit: str, text: Text, least: float
 ) -> Plot | None:
     """Return one figure of every peer, a mark for each number of threads, on a logarithmic axis from ``least``."""
-    lines = {peer: _points(cells, peer, *where, figure) for peer in cells.peers}
-    lines = {peer: points for peer, points in lines.items() if points}
+    lines = _lines(cells, *where, figure)
     if not lines:
         return None
     series = [
         {"name": threads_text(threads), **estimates([points.get(threads) for points in lines.values()], least)}
         for threads in cells.threads
     ]
-    listed = (
-        f"{safe(cells.title(peer))}: {', '.join(text(one['value']) for one in points.values())}"
-        for peer, points in lines.items()
-    )
-    counts = ", ".join(map(str, cells.threads))
-    words = f"{title}, with {counts} threads, {LOOP_NAMES[where[0]]}. {'; '.join(listed)}."
-    return Plot(name, title, words, "bars", {**_dots(cells, list(lines), unit), "series": series})
-
-
-def memory(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
-    """Return how much memory each peer took at most."""
-    title, where = "Peak memory above the start", (loop, record_bytes)
-    return by_threads(cells, "memory", title, "peak_bytes", where, "B", bytes_text, _LEAST_BYTES)
-
-
-def interpreter_cpu(cells: Cells, loop: str, record_bytes: int) -> Plot | None:
-    """Return what a record takes of the interpreter's CPU time."""
-    title, where = "Interpreter CPU per record", (loop, record_bytes)
-    return by_threads(cells, "cpu", title, "interpreter_cpu_ns", where, "ns", time_text, 1.0)
+    intro = f"{title}, with {', '.join(map(str, cells.threads))} threads, {LOOP_NAMES[where[0]]}"
+    texts = ((peer, ", ".join(text(one["value"]) for one in points.values())) for peer, points in lines.items())
+    data = {**_dots(cells, list(lines), unit), "series": series}
+    return Plot(name, title, _words(cells, intro, texts), "bars", data)
 
 
 def single_calls(cells: Cells, enabled: Sequence[CallTime], filtered: Sequence[CallTime]) -> Plot | None:
@@ -222,19 +212,13 @@ def single_calls(cells: Cells, enabled: Sequence[CallTime], filtered: Sequence[C
     if not names:
         return None
     series = [{"name": kind, **estimates([of.get(name) for name in names])} for kind, of in found.items()]
-    listed = (
-        f"{safe(cells.title(name))}: "
-        + ", ".join(f"{time_text(times[name]['value'])} ({kind})" for kind, times in found.items() if name in times)
+    texts = (
+        (name, ", ".join(f"{time_text(of[name]['value'])} ({kind})" for kind, of in found.items() if name in of))
         for name in names
     )
-    words = f"Time of a call on one thread. {'; '.join(listed)}."
     title = "A call that makes a record, and one that is filtered out"
-    return Plot("calls", title, words, "bars", {**_dots(cells, names, "ns"), "series": series})
-
-
-def _points(cells: Cells, peer: str, loop: str, record_bytes: int, figure: str) -> dict[int, Estimate]:
-    found = {count: cells.estimate(peer, count, loop, record_bytes, figure) for count in cells.threads}
-    return {count: one for count, one in found.items() if one}
+    data = {**_dots(cells, names, "ns"), "series": series}
+    return Plot("calls", title, _words(cells, "Time of a call on one thread", texts), "bars", data)
 
 
 def _dots(cells: Cells, names: Sequence[str], unit: str) -> dict[str, Any]:
@@ -258,8 +242,10 @@ def all_plots(result: Result) -> Iterator[Plot]:
         size = cells.sizes[0]
         first = cells.loops[0]
         drawn = [latency(cells, loop, size) for loop in reversed(cells.loops)]
-        drawn += [throughput(cells, first, size), loss(cells), memory(cells, first, size)]
-        drawn += [interpreter_cpu(cells, first, size)]
+        drawn += [throughput(cells, first, size), loss(cells)]
+        where, memory, cpu = (first, size), ("peak_bytes", "B", bytes_text), ("interpreter_cpu_ns", "ns", time_text)
+        drawn.append(by_threads(cells, "memory", "Peak memory above the start", where, *memory, _LEAST_BYTES))
+        drawn.append(by_threads(cells, "cpu", "Interpreter CPU per record", where, *cpu, 1.0))
         yield from filter(None, drawn)
     if (calls := single_calls(cells, result["enabled"], result["filtered"])) is not None:
         yield calls

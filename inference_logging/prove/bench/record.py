@@ -44,17 +44,9 @@ _WARM_UP: Final = re.compile(rb'number"?[=:] ?[5-9]\d{9}(?!\d)')
 def fields(number: int, text: str) -> dict[str, Any]:
     """Return the fields of a record besides its message."""
     return {
-        "method": METHOD,
-        "path": PATH,
-        "status": STATUS,
-        "duration_s": DURATION_S,
-        "model": MODEL,
-        "stream": STREAM,
-        "output_count": OUTPUT_COUNT,
-        "caller": CALLER,
-        "number": number,
-        "text": text,
-    }
+        "method": METHOD, "path": PATH, "status": STATUS, "duration_s": DURATION_S, "model": MODEL, "stream": STREAM,
+        "output_count": OUTPUT_COUNT, "caller": CALLER, "number": number, "text": text,
+    }  # fmt: skip
 
 
 def text_of(record_bytes: int) -> str:
@@ -67,46 +59,18 @@ def text_of(record_bytes: int) -> str:
 
 def with_keywords(method: Callable[..., Any], text: str) -> Call:
     """Return a call that gives the fields as keywords."""
-
-    def call(number: int) -> Any:
-        return method(
-            MESSAGE,
-            method=METHOD,
-            path=PATH,
-            status=STATUS,
-            duration_s=DURATION_S,
-            model=MODEL,
-            stream=STREAM,
-            output_count=OUTPUT_COUNT,
-            caller=CALLER,
-            number=number,
-            text=text,
-        )
-
-    return call
+    return lambda number: method(
+        MESSAGE, method=METHOD, path=PATH, status=STATUS, duration_s=DURATION_S, model=MODEL, stream=STREAM,
+        output_count=OUTPUT_COUNT, caller=CALLER, number=number, text=text,
+    )  # fmt: skip
 
 
 def with_extra(method: Callable[..., Any], text: str) -> Call:
     """Return a call that gives the fields as the standard library's loggers take them."""
-
-    def call(number: int) -> Any:
-        return method(
-            MESSAGE,
-            extra={
-                "method": METHOD,
-                "path": PATH,
-                "status": STATUS,
-                "duration_s": DURATION_S,
-                "model": MODEL,
-                "stream": STREAM,
-                "output_count": OUTPUT_COUNT,
-                "caller": CALLER,
-                "number": number,
-                "text": text,
-            },
-        )
-
-    return call
+    return lambda number: method(MESSAGE, extra={
+        "method": METHOD, "path": PATH, "status": STATUS, "duration_s": DURATION_S, "model": MODEL, "stream": STREAM,
+        "output_count": OUTPUT_COUNT, "caller": CALLER, "number": number, "text": text,
+    })  # fmt: skip
 
 
 class Arrived(NamedTuple):

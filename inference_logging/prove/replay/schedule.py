@@ -112,7 +112,7 @@ class Schedule:
             self.last_offset_s = planned.offset_s
             self.aborts += planned.recorded.outcome == ABORTED
         if not self.requests:
-            raise ReplayError(f"{path}: there is no request in it")
+            raise ReplayError(f"{path}: it has no requests")
 
     def __iter__(self) -> Iterator[Planned]:
         """Read the requests."""
@@ -136,7 +136,7 @@ class Schedule:
                 try:
                     row = orjson.loads(line)
                 except orjson.JSONDecodeError as error:
-                    raise ReplayError(f"{self.path}:{number}: no JSON: {error}") from None
+                    raise ReplayError(f"{self.path}:{number}: not JSON: {error}") from None
                 if not isinstance(row, dict):
                     raise ReplayError(f"{self.path}:{number}: must be an object, not {type(row).__name__}")
                 yield number, row
@@ -148,7 +148,7 @@ class Schedule:
         if isinstance(row.get("timestamp"), int) and "hash_ids" in row:
             return "mooncake"
         raise ReplayError(
-            f"{self.path}: the first row can be of several formats: name one with --format ({', '.join(TRACES)})"
+            f"{self.path}: the first row fits several formats; name one with --format ({', '.join(TRACES)})"
         )
 
 

@@ -19,19 +19,19 @@ from inference_logging.read.segments import Segment
 
 VERSION: Final = 1
 ADVICE: Final = {
-    "no_input_tokens": "answers had no usage; clients ask for it in streams by stream_options.include_usage",
-    "no_output_tokens": "answers had no usage; clients ask for it in streams by stream_options.include_usage",
-    "no_body": "set capture_body: raw (or capture_input: full) on the servers; what is on record has no body",
-    "body_truncated": "raise capture_text_bytes on the servers; what is on record ends before the body does",
+    "no_input_tokens": "the answers had no usage; in streams clients ask for it with stream_options.include_usage",
+    "no_output_tokens": "the answers had no usage; in streams clients ask for it with stream_options.include_usage",
+    "no_body": "set capture_body: raw (or capture_input: full) on the servers; the records have no body",
+    "body_truncated": "raise capture_text_bytes on the servers; the recorded text ends before the body does",
     "body_hashed": "set capture_input: full on the servers; hashes cannot be sent again",
-    "media": "set capture_body: raw on the servers; images and sounds are in no other field",
+    "media": "set capture_body: raw on the servers; no other field has images and sounds",
     "unknown_api": "set capture_body: raw on the servers; bodies of this path cannot be rebuilt",
-    "body_not_json": "choose requests with a JSON body, by --where",
+    "body_not_json": "choose requests with a JSON body, with --where",
     "not_post": "choose requests with a body: --where method=POST",
-    "no_text": "set capture_input: full and capture_output: full on the servers; what is on record has no texts",
-    "text_truncated": "raise capture_text_bytes on the servers; what is on record ends before the texts do",
-    "no_time": "see what is wrong with the records: inference-logging verify",
-    "damaged": "see what is wrong with the records: inference-logging verify",
+    "no_text": "set capture_input: full and capture_output: full on the servers; the records have no texts",
+    "text_truncated": "raise capture_text_bytes on the servers; the recorded texts are cut",
+    "no_time": "inference-logging verify says what is wrong with the records",
+    "damaged": "inference-logging verify says what is wrong with the records",
 }
 """The reasons for which a format can't hold a request, and what to do."""
 _COUNTS: Final = ("accepted", "written", "in_queue", "removed", "lost", "missing", "doubled")

@@ -62,14 +62,14 @@ def follow_records(
     on_corrupt: OnCorrupt | None = None,
     on_change: Callable[[Change], object] | None = None,
 ) -> Iterator[Record]:
-    """Iterate over records as they are written, on into every next segment, until ``stop`` is set.
+    """Iterate over records as they are written, from segment to segment, until ``stop`` is set.
 
     ``keep``: only the records for which it is true. ``begin``: with the oldest segment, or with the records that are
-    written from now on, after the ``last`` such records before them, by time over all segments: of segments that were
-    last written before ``since_unix_s``, none. It checks every ``poll_interval_s`` seconds, and once more when ``stop``
-    is set; a directory that doesn't exist yet is waited for. Several live segments (of several queue directories) are
-    followed at once. ``on_change`` is called when a segment begins, ends (its footer was read, or its writer died), was
-    truncated from outside (it is then read from its start), or was removed (an open one is still read to its end).
+    written from now on, after the ``last`` records before them, by time over all segments; segments last written before
+    ``since_unix_s`` are skipped. It checks every ``poll_interval_s`` seconds, and once more when ``stop`` is set; it
+    waits for a directory that doesn't exist yet. Several live segments (of several queue directories) are followed at
+    once. ``on_change`` is called when a segment begins, ends (its footer was read, or its writer died), was truncated
+    from outside (it is then read from its start), or was removed (an open one is still read to its end).
 
     Raises as ``read_records``.
     """

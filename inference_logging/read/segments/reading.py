@@ -87,7 +87,7 @@ class LineJoiner:
 
 
 class Segment(NamedTuple):
-    """One segment of a directory. Segments compare in the order in which they were begun."""
+    """One segment of a directory. Segments compare by the order in which they were begun."""
 
     begun: datetime
     boot_id: str
@@ -97,7 +97,7 @@ class Segment(NamedTuple):
 
     @classmethod
     def parse(cls, path: str | os.PathLike[str]) -> Segment | None:
-        """Return the segment that ``path`` names, or None if that is not the name of one."""
+        """Return the segment that ``path`` names, or None if it is not a segment's name."""
         match = _NAME.fullmatch(Path(path).name)
         if match is None:
             return None
@@ -119,14 +119,14 @@ class Segment(NamedTuple):
         return self.path.suffix == ".zst"
 
     def written_unix_s(self) -> float:
-        """Return when it was last written to, 0 if it is gone: no record in it is younger."""
+        """Return the time of the last write, 0 if the file is gone: no record in it is younger."""
         try:
             return self.path.stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
     def size_bytes(self) -> int:
-        """Return its size on disk, 0 if it is gone: what ``progress`` adds up to."""
+        """Return its size on disk, 0 if the file is gone: ``progress`` adds up to these sizes."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
@@ -136,9 +136,9 @@ class Segment(NamedTuple):
 def segments(directory: str | os.PathLike[str], prefix: Prefix = None) -> list[Segment]:
     """Return the segments of ``directory`` in the order of their beginning, each once.
 
-    If a segment exists plain and compressed (its compression is under way, or was interrupted), the plain one is
-    listed. Symbolic links and files of other names are left out. ``prefix``: only the segments of this
-    ``service_name``, or of these. Raises OSError if the directory can't be read.
+    If a segment exists plain and compressed (compression is under way, or was interrupted), the plain one is listed.
+    Symbolic links and files with other names are skipped. ``prefix``: only the segments of this ``service_name``, or of
+    these. Raises OSError if the directory can't be read.
     """
     chosen = (prefix,) if isinstance(prefix, str) else prefix
     found: dict[str, Segment] = {}
@@ -170,10 +170,10 @@ def read_records(
     """Iterate over the records of a directory's segments, or of the one segment at ``path``, unchanged.
 
     The last line of a segment is left out while it has no newline (it is being written, or its listener died in it).
-    With ``framing``, headers and footers (``event_name`` ``segment.header``, ``segment.footer``) come too.
+    With ``framing``, headers and footers (``event_name`` ``segment.header``, ``segment.footer``) are included.
     ``on_corrupt`` is called for each line that is not a record; without it such a line raises. ``progress`` is called
-    with the bytes just read from disk; they add up to the sizes of the segments. A segment that is removed meanwhile is
-    left out.
+    with the bytes just read from disk, which add up to the sizes of the segments. A segment that is removed meanwhile
+    is skipped.
 
     Raises ``CorruptLineError`` naming file and line, ``MissingExtraError`` if a segment is compressed and the extra
     ``cli`` isn't installed, OSError if something can't be read, ValueError if ``path`` is a file of another name.

@@ -12,12 +12,13 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, median
-from typing import Final
+from typing import Final, TypeVar
 
 TRIM: Final = 0.1
 RESAMPLES: Final = 1000
 _LEVEL: Final = 0.95
 _SEED: Final = 20240501
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,26 @@ def of_draws(value: float, draws: Sequence[float], level: float = _LEVEL) -> Int
     ordered = sorted(draws)
     tail = int((1 - level) / 2 * len(ordered))
     return Interval(value, ordered[tail], ordered[-1 - tail])
+
+
+def resamples(
+    groups: Sequence[Sequence[T]], estimates: Callable[[Sequence[T]], Sequence[float]]
+) -> list[tuple[float, ...]]:
+    """Return means over groups of ``estimates``, in resamples in which groups are drawn, and then values in each.
+
+    Groups are what differs as a whole, as processes do for their whole life: their spread is in the interval.
+    """
+    draw = random.Random(_SEED).choices
+    return [
+        tuple(map(fmean, zip(*(estimates(draw(one, k=len(one))) for one in draw(groups, k=len(groups))), strict=True)))
+        for _ in range(RESAMPLES)
+    ]
+
+
+def of_groups(groups: Sequence[Sequence[float]]) -> Interval:
+    """Return the mean over groups of trimmed means, with its interval; see ``resamples``."""
+    drawn = resamples(groups, lambda values: (trimmed_mean(values),))
+    return of_draws(fmean(map(trimmed_mean, groups)), [one for (one,) in drawn])
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float], level: float = _LEVEL) -> Interval:

@@ -61,14 +61,14 @@ def tables(counts: Counts) -> list[Table]:
         found.append(Table("Why records were kept", ("sampled_by", "records"), rows))
     found.append(Table("Records", ("event", "records"), [(n, whole_number(c)) for n, c in counts.events.items()]))
     dropped = [(f"{key.reason}, {key.level}", whole_number(count)) for key, count in sorted(counts.dropped().items())]
-    note = "Counted from the beginning of each process, whatever --since says."
+    note = "Counted from the start of each process, regardless of --since."
     found.append(Table("Dropped records", ("reason, level", "records"), dropped or [("none", "0")], note))
     return found
 
 
 _TIMES_NOTE: Final = (
     f"Quantiles are within {RELATIVE_ERROR:.0%}. Time per chunk is the mean gap between two chunks of a response, time "
-    "per output token the same over the tokens after the first, where they are known; one value per request."
+    "per output token the same over the tokens after the first, if known; one value per request."
 )
 
 
@@ -149,7 +149,7 @@ def _outcomes(whole: Group) -> Table:
     rows = [(name, count_text(count), f"{count / whole.requests:.2%}") for name, count in ordered]
     note = FAILED_NOTE
     if abs(whole.requests - whole.records) > 0.05:
-        note += f" {whole_number(whole.records)} records, each counted as often as its adjusted_count says."
+        note += f" {whole_number(whole.records)} records, each weighted by its adjusted_count."
     return Table("Outcomes", ("outcome", "requests", "share"), rows, note)
 
 
@@ -196,7 +196,7 @@ def _tokens(models: Mapping[str, Group]) -> Table:
         for name, group in list(models.items())[:MOST_ROWS]
         if group.input_tokens or group.output_tokens
     ]
-    note = "As the responses' usage says; requests without usage count nothing."
+    note = "From the responses' usage; requests without usage are not counted."
     return Table("Tokens by model", _TOKEN_HEADS, rows or [("none", "0", "0", _NOTHING)], note)
 
 

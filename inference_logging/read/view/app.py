@@ -183,8 +183,7 @@ class View:
 
     async def _condition(self, request: Request) -> Response:
         text = queries.text("text", request.query_params.get("text", ""))
-        await self.workers.run(request, lambda _: check(self.index, text))
-        return answer({})
+        return answer({"text": await self.workers.run(request, lambda _: check(self.index, text))})
 
     async def _record(self, request: Request) -> Response:
         key = request.query_params.get("key", "")

@@ -18,21 +18,23 @@ from inference_logging.read.where import Condition
 _NUMBERS: Final = ("integer", "number")
 
 
-def check(index: Index, text: str) -> None:
-    """Raise ``QueryError`` with a sentence for a condition that no record can fulfil."""
+def check(index: Index, text: str) -> str:
+    """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
     try:
-        condition = Condition.parse(text)
+        full = Condition.parse(text).in_full(lambda name: may_occur(index, name))
     except ValueError as error:
         raise QueryError(str(error)) from None
+    condition = Condition.parse(full)
     types = {one["name"]: one["type"] for one in fields_with_meaning(orjson.loads(index.fields()))}
     name = condition.field
-    if name not in types and not _may_occur(index, name):
+    if name not in types and not may_occur(index, name):
         raise QueryError(f"{name!r}: no record here has this field{_nearest(name, types)}")
     if types.get(name) in _NUMBERS and condition.operator != "~" and condition.number is None:
         raise QueryError(f"{condition.value!r}: must be a number, since {name} is one")
+    return full
 
 
-def _may_occur(index: Index, name: str) -> bool:
+def may_occur(index: Index, name: str) -> bool:
     """Return whether a record has the field, or not all records could be read in time."""
     query = {"where": [f"{name}~"], "buckets": 1, "fields": [], "budget_s": BUDGET_S}
     found: dict[str, Any] = orjson.loads(asked(index.aggregate, query))

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import orjson
 
-from inference_logging.read.segments.columns import MODEL
 from inference_logging.read.stats.histograms import Spans
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import Query
-from inference_logging.read.where import Condition
+from inference_logging.read.where import ALIASES, Condition
 
 Group = dict[str, Any]
 
-FIELDS_OF: Final[Mapping[str, tuple[str, ...]]] = {"model": MODEL}
-"""Names that stand for several fields: the first that a request has counts."""
 MOST_GROUPS: Final = 100
 _SUMS: Final = ("count", "weighted", "errors", "output_tokens", "input_tokens")
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -61,7 +58,7 @@ def _by_value(
     """Return groups by the first field of a name that a request has, and the query for those that have none."""
     found: dict[str, Group] = {}
     left: Query | None = query
-    for field in FIELDS_OF.get(name, (name,)):
+    for field in ALIASES.get(name, (name,)):
         if left is None:
             break
         groups = find(left, field)

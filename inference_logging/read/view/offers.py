@@ -6,11 +6,12 @@ from typing import Any, Final
 
 import orjson
 
+from inference_logging.read.view.conditions import may_occur
 from inference_logging.read.view.groups import counted, number_of, text_of
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import MOST_ROWS, Query
-from inference_logging.read.where import Condition
+from inference_logging.read.where import Condition, full_name
 
 _USUAL: Final = 100
 
@@ -26,13 +27,14 @@ def values(index: Index, query: Query) -> Counted:
         groups = counted(index, query)[0][: query.get("limit", _USUAL)]
         return [{"value": one["value"], "count": number_of(one), "condition": one["condition"]} for one in groups]
     operator = query["operator"]
-    plain = {name: one for name, one in query.items() if name != "operator"}
+    field = full_name(query["field"], lambda name: may_occur(index, name))
+    plain = {**{name: one for name, one in query.items() if name != "operator"}, "field": field}
     found: Counted = orjson.loads(asked(index.values, {**plain, "limit": MOST_ROWS}))
     if operator == "!=":
         found.append({"value": None, "count": _total(index, plain) - sum(one["count"] for one in found)})
     shown = [one for one in found if one["value"] is not None][: query.get("limit", _USUAL)]
     is_all = operator in ("=", "!=") or len(found) < MOST_ROWS
-    find = _finder(query["field"], operator, found)
+    find = _finder(field, operator, found)
     return [{"value": one["value"], "count": find(one["value"]) if is_all else None} for one in shown]
 
 

@@ -86,10 +86,9 @@ def _conditions(name: str, value: Any) -> list[str]:
 
 def _condition(name: str, text: str) -> str:
     try:
-        Condition.parse(text)
+        return Condition.parse(text).in_full()
     except ValueError as error:
         raise QueryError(f"{name}: {error}") from None
-    return text
 
 
 def _operator(name: str, value: Any) -> str:

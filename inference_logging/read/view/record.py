@@ -72,7 +72,7 @@ class Records:
         except KeyError:
             raise GoneRecordError(f"key={key!r}: no such record; its segment may have been removed") from None
         if not isinstance(record, dict):
-            raise GoneRecordError(f"key={key!r}: the line is no record")
+            raise GoneRecordError(f"key={key!r}: the line is not a record")
         return record
 
     def resource(self, key: str) -> dict[str, Any]:

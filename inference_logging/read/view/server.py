@@ -57,7 +57,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:
-            raise OSError(f"port={port}: another program listens there; without --port a free one is taken") from None
+            raise OSError(f"port={port}: another program uses it; omit --port to take a free one") from None
         raise OSError(f"host={host!r}, port={port}: {error.strerror}") from None
     return made
 

@@ -55,9 +55,9 @@ class InferenceLoggingMiddleware:
     server's lifespan (or at the first request), and drains at its end (or at interpreter exit).
 
     The startup fails with ``ConfigError`` for a wrong value, ``MissingExtraError`` for ``metrics_registry`` without
-    prometheus_client, ``OpenError`` if the queue or the sink is not available. Where a queue has no room, or nobody
-    configured the places, it does not fail: they are tried again. On a server without lifespan such an error is
-    reported once, on stderr, and requests are served without a record: none ever fails because of logging.
+    prometheus_client, and ``OpenError`` if the queue or the sink is not available. It does not fail if a queue has no
+    room, or a place that nobody configured can't be opened: both are tried again. On a server without lifespan an error
+    is reported once, on stderr, and requests are served without a record: none ever fails because of logging.
     """
 
     def __init__(self, app: ASGIApp, config: Config | None = None) -> None:

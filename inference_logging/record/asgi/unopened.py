@@ -56,7 +56,7 @@ class Unopened:
 
     def opened(self) -> None:
         """Say and record how many requests are missing."""
-        sys.stderr.write(f"inference_logging: requests are recorded from here on; {self.requests} were not\n")
+        sys.stderr.write(f"inference_logging: requests are recorded again; {self.requests} were not\n")
         get_logger("inference_logging").warning("requests were not recorded", requests=self.requests, reason=self._why)
 
     def readiness(self) -> Answer:

@@ -95,8 +95,8 @@ class Config(
 
     config_file: OptionalPath = parameter(
         None,
-        "YAML file to read the other parameters from; it carries `version: 1`. It can't name another file. "
-        "Empty = no file. A file that can't be read stops at start.",
+        "YAML file with the other parameters; it carries `version: 1` and can't name another file. Empty = no file. An "
+        "unreadable file is an error at start.",
         allowed="the path of a readable file",
     )
 

@@ -148,18 +148,18 @@ class Difference(NamedTuple):
         if self.shares_queue_directory:
             return "Processes with either file share a queue directory, and with it one listener."
         if not self.owned:
-            return f"Queues move from {old} to {new}: a listener beside the servers has to be started there too."
+            return f"Queues move from {old} to {new}: start a listener beside the servers there too."
         if old == new:
             return (
-                f"A server with the one file does not start while one with the other runs: the queue directory {old} "
-                f"belongs to one configuration, and {names} of it would differ. What killed processes left there is "
-                "moved aside, and stderr names the command that writes it."
+                f"A server with one file does not start while one with the other runs: the queue directory {old} "
+                f"belongs to one configuration, and {names} would differ. Queues of killed processes are "
+                "moved aside, and stderr names the command that writes their records."
             )
         return (
-            "Processes with the old and with the new file have different queue directories, and a listener each, since "
-            f"{names} would differ: their fingerprint is {self.fingerprints[0]} with the old file and "
-            f"{self.fingerprints[1]} with the new one. What killed processes of the old one left is written by "
-            "`inference-logging recover` with the old file."
+            "Processes with the old and the new file have different queue directories, each with a listener, since "
+            f"{names} would differ: the fingerprint is {self.fingerprints[0]} with the old file and "
+            f"{self.fingerprints[1]} with the new one. `inference-logging recover` with the old file writes what "
+            "killed processes of the old one left."
         )
 
 

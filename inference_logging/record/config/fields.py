@@ -169,7 +169,7 @@ def first_of_each(pairs: tuple[tuple[str, float], ...]) -> dict[str, float]:
 def each_name_once(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Return ``pairs``; raises ``ValueError`` if a name is there twice: a mapping would keep only one of its values."""
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name is given twice")
     return pairs
 
 

@@ -7,18 +7,21 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from inference_logging.record.config.config import ENV_PREFIX, Config, Parameter
+from inference_logging.record.config.fields import GIB, KIB, MIB
+from inference_logging.record.config.problems import extra, is_size, limit
 
 _HEAD = """\
 # Parameters
 
 Printed by `inference-logging config docs`; a test fails while this file says something else.
 
-There are {count} parameters. The first table has the {visible} that a server's configuration may need. The second
-has the {advanced} others, whose defaults suit nearly every server. A parameter is a keyword
-(`Config(queue_bytes="32MiB")`), a variable (`{prefix}QUEUE_BYTES=32MiB`) or a key of the YAML file. Keywords
-and the file may have those of the second table in the group `advanced`; each stands inside or outside of the group, not
-in both places:
+There are {count} parameters. A server may need the {visible} in the first table; the {advanced} in the second have
+defaults that suit nearly every server. Set a parameter by keyword (`Config(queue_bytes="32MiB")`), by variable
+(`{prefix}QUEUE_BYTES=32MiB`), or in the YAML file. Sizes are numbers of bytes or have a unit: KiB, MiB, GiB.
+Limits are inclusive. Keywords and the file may put parameters of the second table in the group `advanced`:
 
 ```yaml
 version: 1
@@ -29,6 +32,8 @@ advanced:
 """
 # An underscore within a word is none. `<` is an entity: not every reader of Markdown takes a backslash before it.
 _MARKUP = re.compile(r"[\\|*]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_PATHS = ("a path, or empty", "the path of a readable file")
+_UNITS = {"GiB": GIB, "MiB": MIB, "KiB": KIB}
 _COLUMNS = "| parameter | type | default | unit | meaning | allowed |\n|---|---|---|---|---|---|\n"
 
 
@@ -46,8 +51,26 @@ def _table(parameters: Iterable[Parameter]) -> str:
 
 
 def _cells(parameter: Parameter) -> list[str]:
-    words = [parameter.type, _default(parameter.default), parameter.unit, parameter.meaning, parameter.allowed]
+    field = Config.model_fields[parameter.name]
+    default = size(parameter.default) if is_size(field) else parameter.default
+    words = [parameter.type, _default(default), parameter.unit, parameter.meaning, _allowed(parameter.type, field)]
     return [f"`{parameter.name}`", *(in_table(word) for word in words)]
+
+
+def _allowed(kind: str, field: FieldInfo) -> str:
+    """Return what a parameter allows beyond its type; an error says all of it."""
+    if words := extra(field, "allowed"):
+        return "" if words.startswith(_PATHS) else words.removesuffix("; or empty").removesuffix(", or empty")
+    if "|" in kind:
+        return ""
+    low, high = (limit(field, side) for side in ("ge", "le"))
+    return f"{size(low)} to {size(high)}" if is_size(field) else f"{low:,} to {high:,}"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes with the largest unit that leaves it whole."""
+    fits = (f"{int(count / of)}{unit}" for unit, of in _UNITS.items() if count and count % of == 0)
+    return next(fits, f"{count}")
 
 
 def _default(value: Any) -> str:

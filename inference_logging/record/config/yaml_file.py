@@ -25,7 +25,7 @@ def read(path: Path) -> Any:
         _letters(node, {})
         return loader.construct_document(node)
     except RecursionError:
-        raise ValueError("it nests too deep") from None
+        raise ValueError("it is nested too deeply") from None
     finally:
         loader.dispose()
 

@@ -34,10 +34,9 @@ add_logger_methods(NativeLogger, NativeRootLogger, Handler(), STANDARD_ATTRIBUTE
 def install_logger() -> Callable[[], None]:
     """Let the standard library's loggers put their records into the queue without a ``LogRecord``.
 
-    Existing loggers change their class, later ones are made with the new one, and the root logger gets a ``Handler``
-    unless it has one. Loggers of an application's own class stay what they are, and so does such a class where it is
-    set for later ones. Levels stay as they are. Returns the function that takes back what this call has changed; a
-    further call changes what is new since.
+    Existing loggers change their class, later ones get the new class, and the root logger gets a ``Handler`` unless it
+    has one. Loggers of an application's own class are left alone, and so are such a class set for later loggers and all
+    levels. Returns a function that undoes this call's changes; a further call changes what is new since.
     """
     with ExitStack() as changes:
         if logging.getLoggerClass() is logging.Logger:

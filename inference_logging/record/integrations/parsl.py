@@ -29,11 +29,10 @@ LOGGERS: Final = ("parsl", "concurrent.futures")
 class ParslLogging:
     """Record what Parsl logs: ``parsl.Config(initialize_logging=ParslLogging(), ...)``.
 
-    ``config`` is in effect in every process, whatever the environment there says; without it, that of the submit
-    process is. Its ``level`` is that of Parsl's lines in the submit process (Parsl's own files have DEBUG there),
-    ``worker_level`` that of all others; other loggers of these processes, those of tasks among them, are recorded as
-    their levels say. A process is named in its ``process.ended`` record as Parsl names its log (``interchange``,
-    ``manager``, ``worker_0``).
+    ``config`` is in effect in every process, whatever the environment there says; by default it is the submit
+    process's. Its ``level`` applies to Parsl's lines in the submit process (Parsl's own files have DEBUG there),
+    ``worker_level`` to all others; other loggers of these processes, those of tasks included, follow their own levels.
+    A ``process.ended`` record names its process as Parsl names its log (``interchange``, ``manager``, ``worker_0``).
 
     Raises ImportError without Parsl of version 2026.7.6 or later, ValueError naming a wrong level.
     """
@@ -51,7 +50,7 @@ class ParslLogging:
         self.worker_level = worker_level
 
     def initialize_logging(self, *, log_dir: Path, log_name: str) -> Callable[[], None]:  # noqa: ARG002 - Parsl's signature
-        """Send this process's lines to the queue; return what ends that."""
+        """Send this process's lines to the queue; return a function that ends this."""
         logger = Logger.shared(self.config)
         logger.service.set_producer_name(log_name)
         level = self.config.level if log_name == SUBMIT else self.worker_level

@@ -27,10 +27,10 @@ class _UnderWay(threading.local):
 class Handler(logging.Handler):
     """Send standard-library records to the queue: ``logging.basicConfig(handlers=[Handler()])``.
 
-    The message is formatted at once (its arguments may change later). Attributes are what ``extra=`` names, the place
-    of the call (``code.file.path``, ``code.line.number``, ``code.function.name``), an exception's ``exception.*``, and
-    as ``levelname`` the name of a level that is not one of the standard library's own. Records that are made while one
-    is being handled (by this package's own imports, say) are ignored, so that logging cannot recurse.
+    The message is formatted at once, since its arguments may change later. Attributes are those of ``extra=``, the call
+    site (``code.file.path``, ``code.line.number``, ``code.function.name``), an exception's ``exception.*``, and the
+    name of a custom level as ``levelname``. Records that are made while one is being handled (by this package's own
+    imports, say) are ignored, so that logging cannot recurse.
     """
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
@@ -57,12 +57,12 @@ class Handler(logging.Handler):
             handled(self._emit, record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name of logging.Handler
-        """Report on stderr where a record was made that cannot be formatted, but not its text: it can be a secret."""
+        """Report on stderr where an unformattable record was made, but not its text: it can be a secret."""
         error = sys.exc_info()[0]
         if logging.raiseExceptions and sys.stderr and error is not None:
             place = f"{record.pathname}:{record.lineno}"
             with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"inference_logging: a record of {place} cannot be formatted: {error.__name__}\n")
+                sys.stderr.write(f"inference_logging: a record from {place} cannot be formatted: {error.__name__}\n")
 
     def _emit(self, record: logging.LogRecord) -> None:
         under_way = self._under_way

@@ -98,7 +98,7 @@ class ClickHouseDestination:
         foreign = schema.foreign(engines, columns)
         if foreign is not None:
             raise ForeignError(
-                f"{self._place.database}.{foreign}: is there and was not made by `ship`: it is left as it is. "
+                f"{self._place.database}.{foreign}: exists but was not made by `ship`, so it is left alone. "
                 "Name another database, or rename it"
             )
         missing = [name for name in schema.COLUMNS if name not in columns]
@@ -159,14 +159,14 @@ class ClickHouseDestination:
         answer = self._post(statement.encode(), {})
         rows = [line.split("\t") for line in answer.text.split("\n") if line]
         if any(len(row) != columns for row in rows):
-            raise AnswerError(answer, _FOREIGN, f"the answer is none of ClickHouse's: {answer.text[:100]}")
+            raise AnswerError(answer, _FOREIGN, f"the answer is not from ClickHouse: {answer.text[:100]}")
         return rows
 
     def _send(self, content: bytes, headers: Mapping[str, str] | None = None, **settings: str) -> None:
         """Let the server do what has no answer. Raises as ``_ask``."""
         answer = self._post(content, headers or {}, **settings)
         if answer.content:
-            raise AnswerError(answer, _FOREIGN, f"the answer is none of ClickHouse's: {answer.text[:100]}")
+            raise AnswerError(answer, _FOREIGN, f"the answer is not from ClickHouse: {answer.text[:100]}")
 
     def _post(self, content: bytes, headers: Mapping[str, str], **settings: str) -> Answer:
         parameters = {"database": self._place.database, **SETTINGS, **settings}

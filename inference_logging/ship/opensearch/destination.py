@@ -88,7 +88,7 @@ class IndexDestination:
             results = [item["create"] for item in orjson.loads(answer.content)["items"]]
             return _sorted(lines, [(int(one["status"]), one.get("error", {})) for one in results])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            text = f"the answer of status {answer.status_code} is none to a bulk request: {answer.text[:200]}"
+            text = f"status {answer.status_code}: the answer is not one to a bulk request: {answer.text[:200]}"
             return Sent(lines, text, type(error).__name__)
 
     def _ask(

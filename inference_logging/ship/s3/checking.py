@@ -76,7 +76,7 @@ class Check:
         self.report.objects = len(there)
         if not there and not self.report.manifests:
             chosen = "".join(f" {name}={value}" for name, value in self._place.keys.items())
-            self._say("nothing", "", f"no object and no manifest is there{' of' if chosen else ''}{chosen}")
+            self._say("nothing", "", f"no object and no manifest exists{' of' if chosen else ''}{chosen}")
             return self.report
         for key, said in named.items():
             self._object(said, key in there)
@@ -164,7 +164,7 @@ class Check:
                 self._say("doubled", key, f"is a copy of {self._place.url(like)}")
             else:
                 self._say(
-                    "no_manifest", key, f"no manifest names it: {self._place.url(manifest_key(key))} is not there"
+                    "no_manifest", key, f"no manifest names it: {self._place.url(manifest_key(key))} does not exist"
                 )
 
     def _has_manifest(self, key: str) -> bool:

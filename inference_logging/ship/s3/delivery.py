@@ -67,7 +67,7 @@ class Delivery:
         is_cut = made == staged.object.sha256 and head.bytes != staged.object.bytes
         if plain != staged.plain.sha256 or is_cut:
             raise ConflictError(
-                f"{self._place.url(key)}: is there with {head.bytes} bytes of a segment of sha256 {plain}; "
+                f"{self._place.url(key)}: already exists, with {head.bytes} bytes of a segment with sha256 {plain}; "
                 f"{staged.segment.path} has sha256 {staged.plain.sha256}, an object of {staged.object.bytes} bytes"
             )
         return Content(head.bytes, made)
@@ -84,10 +84,10 @@ class Delivery:
         try:
             there = Manifest.read(self._store.read(key))
         except ManifestError as error:
-            raise ConflictError(f"{url}: is there and is no manifest: {error}") from None
+            raise ConflictError(f"{url}: already exists and is not a manifest: {error}") from None
         if (there.key, there.object, there.plain) != (own.key, own.object, own.plain):
             raise ConflictError(
-                f"{url}: is there, of an object of sha256 {there.object.sha256}; this segment's object has "
+                f"{url}: already exists, for an object with sha256 {there.object.sha256}; this segment's object has "
                 f"{own.object.sha256}"
             )
 

@@ -125,7 +125,7 @@ class Manifest:
         except ManifestError:
             raise
         except (ValueError, KeyError, TypeError) as error:
-            raise ManifestError(f"no manifest: {type(error).__name__} {error}") from None
+            raise ManifestError(f"not a manifest: {type(error).__name__} {error}") from None
 
 
 def manifest(

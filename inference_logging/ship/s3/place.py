@@ -71,7 +71,7 @@ class Place:
         for name, value in options.items():
             pattern, allowed = _VALUES.get(name, ("", ""))
             if not pattern:
-                raise PlaceError(f"{url}: {name}: no such option; there are {', '.join(_VALUES)}")
+                raise PlaceError(f"{url}: {name}: unknown option; the options are {', '.join(_VALUES)}")
             if not re.fullmatch(pattern, value):
                 raise PlaceError(f"{url}: {name}={value!r}: must be {allowed}")
         part_bytes = int(options.get("part_bytes", PART_BYTES))

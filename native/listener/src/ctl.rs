@@ -156,7 +156,7 @@ impl Given<'_> {
         for directory in directories {
             let place = directory.display();
             let kept = cleaning::remove(&directory).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => self.options.wrong(&format!("queue_directory={place}: there is none")),
+                io::ErrorKind::NotFound => self.options.wrong(&format!("queue_directory={place}: does not exist")),
                 _ => Failure::Refused(format!("queue_directory={place}: {error}")),
             })?;
             text += &kept.map_or_else(|| format!("removed {place}\n"), |why| format!("kept {place}: {why}\n"));
@@ -176,8 +176,8 @@ impl Given<'_> {
             let place = directory.display();
             let control = Control::open(&directory, "ctl").map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => self.options.wrong(&format!(
-                    "queue_directory={place}: there is none; no server of this configuration has run. \
-                     --config, --service-name or --queue-directory name another one"
+                    "queue_directory={place}: does not exist: no server with this configuration has run. \
+                     Name another one with --config, --service-name or --queue-directory"
                 )),
                 _ => Failure::Refused(format!("queue_directory={place}: {error}")),
             })?;

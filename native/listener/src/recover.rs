@@ -39,20 +39,18 @@ Usage: inference-logging-listener recover [OPTIONS] [DIR]
 
   Write the records left in the queue directory DIR (default: this folder's application's) to the sink, once.
 
-  What a process had committed is written, also where it was killed; what it had only begun is counted as torn. If a
-  listener is at work there, that one writes. Where the records went and what was redacted stands in
-  DIR/configuration.yaml; what differs from it must be given here, by option, environment or file. The queues of
-  servers that still run are written as far as they are, and stay. Those of the audit lane need audit: on. It gives up
-  when nothing could be written for drain_deadline_s; it can be run again at any time.
+  All that a process committed is written, even if it was killed; unfinished records are counted as torn. If a
+  listener is at work there, it writes them. --config DIR/configuration.yaml writes to where the servers did and redacts
+  as they did; anything else must be asked for by option, environment or file. Queues of servers that still run are
+  written up to now, and stay. Audit queues need audit: on. The command gives up if nothing could be written for
+  drain_deadline_s; you can run it again at any time.
 
-  Without DIR it is found as `ctl` finds it. If there are several, they are listed and nothing is written.
+  Without DIR, it is found as by `ctl`; if there are several, they are listed and nothing is written.
 
-  DIR may be a copy or have been moved. Records that stand in segments already are not written again. Of a copy, and
-  where the queues do not hold all of it, the last write is never cut off a segment: that is named, and stays as it
-  is. A copy of a queue whose records another listener still writes is left alone.
+  DIR may be a copy or have been moved. Records that segments already hold are not written again. A copy of a queue
+  whose records another listener still writes is left alone.
 
-  Exit code: 0 if everything is written, 1 if something is left or could not be read, 2 if DIR is no queue directory
-  or the configuration is wrong.
+  Exit code: 1 if something is left or could not be read; 2 if DIR is not a queue directory.
 
 Options:
   --config PATH           File of JSON, or configuration.yaml of a queue directory, as if config_file named it.
@@ -71,7 +69,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let options = Options::read(host, &SYNTAX, arguments)?;
     let argument = options.arguments().first().map(|argument| ("queue_directory", argument.as_str()));
     if argument.is_some() && options.text("queue-directory").is_some() {
-        return Err(options.wrong("DIR and --queue-directory are the same: give one of them"));
+        return Err(options.wrong("give DIR or --queue-directory, not both"));
     }
     let more: Vec<(&str, &str)> = argument.into_iter().collect();
     let taken = ["config", "service-name", "queue-directory", "directory"];

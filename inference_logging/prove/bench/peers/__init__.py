@@ -26,6 +26,10 @@ class Place:
     memory: Path
 
 
+def nothing() -> None:
+    """Wait for nothing: what a call has made is written and flushed when it returns."""
+
+
 @dataclass
 class Opened:
     """A peer that takes records.
@@ -46,9 +50,8 @@ class Opened:
 class Peer:
     """A way of logging: ``opened`` opens it with the text of its records.
 
-    ``settings`` is the function that configures it. ``modules`` are those it needs, by the names of their
-    distributions. ``lossless`` says that what it accepts arrives, by its documentation. ``is_json`` is false for a peer
-    whose lines have a form of their own.
+    ``settings`` is the function that configures it. ``lossless`` says that what it accepts arrives, by its
+    documentation. ``is_json`` is false for a peer whose lines have a form of their own.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Peer:
     opened: Callable[[Place, str], AbstractContextManager[Opened]]
     settings: Callable[..., Any] | str
     modules: tuple[tuple[str, str], ...] = ()
+    """Those it needs, by the names of their distributions."""
     ours: bool = False
     lossless: bool = True
     writes: bool = True

@@ -36,32 +36,15 @@ def _opened(place: Place, text: str, *, configure: Callable[[Place], Any]) -> It
         nonlocal dropped
         dropped = asyncio.run(logger.stop_and_drain()).dropped
 
-    yield Opened(
-        with_keywords(logger.info, text),
-        drain=drain,
-        filtered=with_keywords(logger.debug, text),
-        dropped=lambda: dropped,
-    )
+    filtered = with_keywords(logger.debug, text)
+    yield Opened(with_keywords(logger.info, text), drain, filtered, dropped=lambda: dropped)
 
 
-_MODULES: Final = (("fapilog", "fapilog"),)
+_Peer: Final = partial(Peer, library="fapilog", modules=(("fapilog", "fapilog"),), lossless=False)
 PEERS: Final = (
-    Peer(
-        "fapilog",
-        "fapilog, default with a file",
-        "fapilog",
-        partial(_opened, configure=default),
-        default,
-        modules=_MODULES,
-        lossless=False,
+    _Peer("fapilog", "fapilog, default with a file", opened=partial(_opened, configure=default), settings=default),
+    _Peer(
+        "fapilog-production", "fapilog, preset production",
+        opened=partial(_opened, configure=production), settings=production,
     ),
-    Peer(
-        "fapilog-production",
-        "fapilog, preset production",
-        "fapilog",
-        partial(_opened, configure=production),
-        production,
-        modules=_MODULES,
-        lossless=False,
-    ),
-)
+)  # fmt: skip

@@ -25,18 +25,12 @@ def configured(place: Place, *, enqueue: bool) -> Any:
 @contextmanager
 def _opened(place: Place, text: str, *, enqueue: bool) -> Iterator[Opened]:
     logger = configured(place, enqueue=enqueue)
-    yield Opened(
-        with_keywords(logger.info, text),
-        drain=logger.complete,
-        settle=logger.complete,
-        filtered=with_keywords(logger.debug, text),
-    )
+    filtered = with_keywords(logger.debug, text)
+    yield Opened(with_keywords(logger.info, text), logger.complete, filtered, logger.complete)
 
 
-_MODULES: Final = (("loguru", "loguru"),)
+_Peer: Final = partial(Peer, library="loguru", settings=configured, modules=(("loguru", "loguru"),))
 PEERS: Final = (
-    Peer("loguru", "loguru", "loguru", partial(_opened, enqueue=False), configured, modules=_MODULES),
-    Peer(
-        "loguru-enqueue", "loguru, enqueue=True", "loguru", partial(_opened, enqueue=True), configured, modules=_MODULES
-    ),
+    _Peer("loguru", "loguru", opened=partial(_opened, enqueue=False)),
+    _Peer("loguru-enqueue", "loguru, enqueue=True", opened=partial(_opened, enqueue=True)),
 )

@@ -32,25 +32,17 @@ def configured(place: Place, logger: logging.Logger) -> Any:
 def _opened(place: Place, text: str) -> Iterator[Opened]:
     logger = logging.getLogger("bench")
     provider = configured(place, logger)
-    yield Opened(
-        with_extra(logger.info, text),
-        drain=provider.shutdown,
-        settle=provider.force_flush,
-        filtered=with_extra(logger.debug, text),
-    )
+    filtered = with_extra(logger.debug, text)
+    yield Opened(with_extra(logger.info, text), provider.shutdown, filtered, provider.force_flush)
 
 
+_MODULES: Final = (
+    ("opentelemetry.sdk", "opentelemetry-sdk"),
+    ("opentelemetry.instrumentation.logging", "opentelemetry-instrumentation-logging"),
+)
 PEERS: Final = (
     Peer(
-        "opentelemetry",
-        "OpenTelemetry, BatchLogRecordProcessor",
-        "opentelemetry-sdk",
-        _opened,
-        configured,
-        modules=(
-            ("opentelemetry.sdk", "opentelemetry-sdk"),
-            ("opentelemetry.instrumentation.logging", "opentelemetry-instrumentation-logging"),
-        ),
-        lossless=False,
+        "opentelemetry", "OpenTelemetry, BatchLogRecordProcessor", "opentelemetry-sdk",
+        _opened, configured, _MODULES, lossless=False,
     ),
-)
+)  # fmt: skip

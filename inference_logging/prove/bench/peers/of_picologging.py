@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from inference_logging.prove.bench.peers import Opened, Peer, Place
-from inference_logging.prove.bench.record import Call, fields
+from inference_logging.prove.bench.peers import Opened, Peer, Place, nothing
+from inference_logging.prove.bench.record import MESSAGE, Call, fields
 
 
 def configured(place: Place) -> Any:
@@ -32,28 +32,14 @@ def configured(place: Place) -> Any:
 @contextmanager
 def _opened(place: Place, text: str) -> Iterator[Opened]:
     logger = configured(place)
-
-    def nothing() -> None:
-        """Wait for nothing: it is written when the call returns."""
-
-    yield Opened(
-        _with_argument(logger.info, text), drain=nothing, settle=nothing, filtered=_with_argument(logger.debug, text)
-    )
+    yield Opened(_with_argument(logger.info, text), nothing, _with_argument(logger.debug, text), nothing)
 
 
 def _with_argument(method: Callable[..., Any], text: str) -> Call:
-    from inference_logging.prove.bench.record import MESSAGE
-
     return lambda number: method(MESSAGE, fields(number, text))
 
 
+_MODULES: Final = (("picologging", "picologging"),)
 PEERS: Final = (
-    Peer(
-        "picologging",
-        "picologging, FileHandler",
-        "picologging",
-        _opened,
-        configured,
-        modules=(("picologging", "picologging"),),
-    ),
-)
+    Peer("picologging", "picologging, FileHandler", "picologging", _opened, configured, _MODULES),
+)  # fmt: skip

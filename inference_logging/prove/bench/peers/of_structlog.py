@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from inference_logging.prove.bench.peers import Opened, Peer, Place
+from inference_logging.prove.bench.peers import Opened, Peer, Place, nothing
 from inference_logging.prove.bench.record import with_keywords
 
 
@@ -35,25 +35,8 @@ def configured(place: Place) -> Any:
 @contextmanager
 def _opened(place: Place, text: str) -> Iterator[Opened]:
     logger = configured(place)
-
-    def nothing() -> None:
-        """Wait for nothing: it is written and flushed when the call returns."""
-
-    yield Opened(
-        with_keywords(logger.info, text),
-        drain=nothing,
-        settle=nothing,
-        filtered=with_keywords(logger.debug, text),
-    )
+    yield Opened(with_keywords(logger.info, text), nothing, with_keywords(logger.debug, text), nothing)
 
 
-PEERS: Final = (
-    Peer(
-        "structlog",
-        "structlog + orjson",
-        "structlog",
-        _opened,
-        configured,
-        modules=(("structlog", "structlog"),),
-    ),
-)
+_MODULES: Final = (("structlog", "structlog"),)
+PEERS: Final = (Peer("structlog", "structlog + orjson", "structlog", _opened, configured, _MODULES),)

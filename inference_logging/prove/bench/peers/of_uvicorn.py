@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from inference_logging.prove.bench.peers import Opened, Peer, Place
+from inference_logging.prove.bench.peers import Opened, Peer, Place, nothing
 from inference_logging.prove.bench.record import METHOD, PATH, STATUS, Call
 
 _FORMAT: Final = '%s - "%s %s HTTP/%s" %d'
@@ -27,11 +27,7 @@ def configured(_place: Place) -> logging.Logger:
 @contextmanager
 def _opened(place: Place, text: str) -> Iterator[Opened]:
     logger = configured(place)
-
-    def nothing() -> None:
-        """Wait for nothing: it is written and flushed when the call returns."""
-
-    yield Opened(_access(logger.info, text), drain=nothing, settle=nothing, filtered=_access(logger.debug, text))
+    yield Opened(_access(logger.info, text), nothing, _access(logger.debug, text), nothing)
 
 
 def _access(method: Callable[..., Any], text: str) -> Call:
@@ -41,14 +37,7 @@ def _access(method: Callable[..., Any], text: str) -> Call:
     return call
 
 
+_MODULES: Final = (("uvicorn", "uvicorn"),)
 PEERS: Final = (
-    Peer(
-        "uvicorn-access",
-        "uvicorn, access log",
-        "uvicorn",
-        _opened,
-        configured,
-        modules=(("uvicorn", "uvicorn"),),
-        is_json=False,
-    ),
-)
+    Peer("uvicorn-access", "uvicorn, access log", "uvicorn", _opened, configured, _MODULES, is_json=False),
+)  # fmt: skip

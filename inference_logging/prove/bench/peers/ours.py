@@ -105,7 +105,7 @@ def _audit(place: Place, text: str) -> Iterator[Opened]:
             recorded = logger.audit("bench.request", message=MESSAGE, **fields(number, text))
             return asyncio.run_coroutine_threadsafe(recorded, loop).result()
 
-        yield Opened(call, drain=lambda: logger.flush(_DRAIN_S), settle=lambda: logger.flush(_DRAIN_S))
+        yield _of(logger, call)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
 
@@ -116,13 +116,10 @@ def _of(logger: Logger, call: Call, filtered: Call | None = None, *, says_nothin
     def refused() -> int:
         return sum(sum(levels.values()) for levels in logger.stats()["dropped"].values())
 
-    return Opened(
-        call,
-        drain=lambda: logger.flush(_DRAIN_S),
-        filtered=filtered,
-        settle=lambda: logger.flush(_DRAIN_S),
-        dropped=refused if says_nothing else None,
-    )
+    def flush() -> bool:
+        return logger.flush(_DRAIN_S)
+
+    return Opened(call, flush, filtered, flush, refused if says_nothing else None)
 
 
 _Peer: Final = partial(Peer, library="inference_logging", ours=True)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.prove.bench.peers import Opened, Peer, Place
+from inference_logging.prove.bench.peers import Opened, Peer, Place, nothing
 from inference_logging.prove.bench.record import fields, with_extra
 
 _FIELDS: Final = tuple(fields(0, ""))
@@ -87,9 +87,7 @@ def queued(place: Place, logger: logging.Logger, records: queue.Queue[Any] | que
 def _opened(place: Place, text: str, *, configure: Any) -> Iterator[Opened]:
     logger = logging.getLogger(_NAME)
     configure(place, logger)
-    yield Opened(
-        with_extra(logger.info, text), drain=_nothing, settle=_nothing, filtered=with_extra(logger.debug, text)
-    )
+    yield Opened(with_extra(logger.info, text), nothing, with_extra(logger.debug, text), nothing)
 
 
 @contextmanager
@@ -98,33 +96,21 @@ def _opened_queue(place: Place, text: str, *, make: Any) -> Iterator[Opened]:
     listener = queued(place, logger, make())
     # Only a Queue can be waited for; both are empty once the listener has been stopped.
     settle = getattr(listener.queue, "join", None)
-    yield Opened(
-        with_extra(logger.info, text), drain=listener.stop, settle=settle, filtered=with_extra(logger.debug, text)
-    )
+    yield Opened(with_extra(logger.info, text), listener.stop, with_extra(logger.debug, text), settle)
 
 
-def _nothing() -> None:
-    """Wait for nothing: it is written when the call returns."""
+def _peer(name: str, title: str, configure: Any, **more: Any) -> Peer:
+    opened = more.pop("opened", None) or partial(_opened, configure=configure)
+    return Peer(name, f"standard library, {title}", "logging", opened, configure, **more)
 
 
 PEERS: Final = (
-    Peer(
-        "stdlib-null",
-        "standard library, NullHandler",
-        "logging",
-        partial(_opened, configure=null),
-        null,
-        lossless=False,
-        writes=False,
+    _peer("stdlib-null", "NullHandler", null, lossless=False, writes=False),
+    _peer("stdlib-sync", "FileHandler", sync),
+    _peer("stdlib-fsync", "FileHandler + fsync", fsync),
+    _peer("stdlib-queue", "QueueHandler", queued, opened=partial(_opened_queue, make=queue.Queue)),
+    _peer(
+        "stdlib-simple-queue", "QueueHandler on SimpleQueue", queued,
+        opened=partial(_opened_queue, make=queue.SimpleQueue),
     ),
-    Peer("stdlib-sync", "standard library, FileHandler", "logging", partial(_opened, configure=sync), sync),
-    Peer("stdlib-fsync", "standard library, FileHandler + fsync", "logging", partial(_opened, configure=fsync), fsync),
-    Peer("stdlib-queue", "standard library, QueueHandler", "logging", partial(_opened_queue, make=queue.Queue), queued),
-    Peer(
-        "stdlib-simple-queue",
-        "standard library, QueueHandler on SimpleQueue",
-        "logging",
-        partial(_opened_queue, make=queue.SimpleQueue),
-        queued,
-    ),
-)
+)  # fmt: skip

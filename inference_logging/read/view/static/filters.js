@@ -68,8 +68,8 @@ export function ConditionInput({ query, meta, onAdd, id = "where" }) {
   const type = (value) => { setText(value); setError(""); setAt(-1); setOpen(true); };
   const add = async (given) => {
     try {
-      const { field, operator, value } = parse(given);
-      await fetchJson("condition", { text: given });
+      parse(given);
+      const { field, operator, value } = parse((await fetchJson("condition", { text: given })).text);
       onAdd(withCondition(conditions, field, value, operator));
       type("");
       setOpen(false);

@@ -41,13 +41,12 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 Destination = Annotated[str | None, BeforeValidator(none_if_empty), matching(_DESTINATION)]
 ShipName = Annotated[str, matching(_NAME)]
 DESTINATIONS = (
-    "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; the path is /v1/logs unless given; with "
-    "?signal=traces behind it requests as spans to /v1/traces, with ?signal=both both, below a path that is given), "
-    "clickhouse+http://user@host:8123/database (or clickhouse+https; with ?ttl_days=), "
-    "opensearch+https://host:9200/index or elasticsearch+https://host:9200/index (or +http; with "
-    "?template=none), s3://bucket/prefix (with ?format=parquet or jsonl.zst, &endpoint=, &region=, &part_bytes=), "
-    "syslog+tls://host:6514 (or syslog+tcp; with ?max_bytes=, &facility=, &enterprise=, &cert=, &key=), "
-    "journald:///run/systemd/journal/socket"
+    "kafka://host:9092,host:9092/topic, otlp+http://host:4318 (or otlp+https; its path is /v1/logs unless given; "
+    "?signal=traces sends requests as spans to /v1/traces, ?signal=both sends both, below the given path), "
+    "clickhouse+http://user@host:8123/database (or clickhouse+https; ?ttl_days=), opensearch+https://host:9200/index "
+    "or elasticsearch+https://host:9200/index (or +http; ?template=none), s3://bucket/prefix (?format=parquet or "
+    "jsonl.zst, &endpoint=, &region=, &part_bytes=), syslog+tls://host:6514 (or syslog+tcp; ?max_bytes=, &facility=, "
+    "&enterprise=, &cert=, &key=), journald:///run/systemd/journal/socket"
 )
 
 
@@ -57,50 +56,49 @@ class ShippingParameters(Parameters):
     ship_to: Destination = parameter(
         None,
         "Where `inference-logging ship` sends the records of the segments in directory and, if there are any, in "
-        "audit_directory; each arrives at least once. Servers do not use it; a listener's retention waits for it, see"
-        " retention_waits_for.",
+        "audit_directory; each arrives at least once. Servers do not use it, but a listener's retention waits for it "
+        "(see retention_waits_for).",
         allowed=DESTINATIONS,
     )
     ship_name: Annotated[str | None, BeforeValidator(none_if_empty), matching(_NAME)] = parameter(
         None,
-        "Name of the shipper: of its offsets (.NAME.offsets beside the segments), of the empty file "
-        "SEGMENT.shipped-NAME that marks a segment as acknowledged in full, and in its metrics. One shipper of a name "
-        "runs at a time. Empty = the kind of ship_to: kafka, otlp, clickhouse, opensearch, "
-        "elasticsearch, s3, syslog or journald.",
+        "Name of the shipper, for its offsets (.NAME.offsets beside the segments), the empty file SEGMENT.shipped-NAME "
+        "that marks a segment as fully acknowledged, and its metrics. One shipper of a name runs at a time. Empty = "
+        "the kind of ship_to, such as kafka or s3.",
         allowed="1 to 60 of A-Z a-z 0-9 _ -, or empty",
     )
     ship_batch_records: int = parameter(
         1000,
-        "Largest number of records that are sent and acknowledged together.",
+        "Most records that are sent and acknowledged together.",
         unit="records",
         limits=(1, 100_000),
         advanced=True,
     )
     ship_batch_bytes: Bytes = parameter(
         MIB,
-        "Bytes of records that are sent and acknowledged together; one record may go above it.",
+        "Bytes of records that are sent and acknowledged together; one record may exceed it.",
         unit="bytes",
         limits=(KIB, 64 * MIB),
         advanced=True,
     )
     ship_interval_s: float = parameter(
         1.0,
-        "Pause after a batch that was not full, and after a look that found nothing: what comes meanwhile is sent "
-        "together. To object storage: time between two looks for sealed segments.",
+        "Pause after a partial batch or a look that found nothing, so that new records are sent together. For object "
+        "storage: time between two looks for sealed segments.",
         unit="s",
         limits=(0.01, 3600.0),
         advanced=True,
     )
     ship_timeout_s: float = parameter(
         30.0,
-        "Longest wait for the acknowledgement of a batch; then it is sent again, so it can arrive twice.",
+        "Longest wait for the acknowledgment of a batch; then it is sent again, so it can arrive twice.",
         unit="s",
         limits=(0.1, 3600.0),
         advanced=True,
     )
     ship_retry_s: float = parameter(
         30.0,
-        "Longest pause between two tries while the destination fails; the first is a tenth of a second, each next one "
+        "Longest pause between two attempts while the destination fails; the first pause is 0.1 s, and each next one "
         "twice as long.",
         unit="s",
         limits=(0.1, 3600.0),
@@ -108,18 +106,18 @@ class ShippingParameters(Parameters):
     )
     ship_ca_file: OptionalPath = parameter(
         None,
-        "Certificates, as PEM, that the destination's certificate is checked against. Empty = those of the system.",
+        "Certificates (PEM) that the destination's certificate is checked against. Empty = those of the system.",
         allowed="the path of a readable file, or empty",
     )
     ship_kafka_file: OptionalPath = parameter(
         None,
-        "File with properties of librdkafka, one name=value per line, such as sasl.password. acks and "
-        "enable.idempotence must not be changed.",
+        "File of librdkafka properties, one name=value per line, such as sasl.password. acks and enable.idempotence "
+        "must not be changed.",
         allowed="the path of a readable file, or empty",
     )
     ship_headers_file: OptionalPath = parameter(
         None,
-        "File with headers of the requests of OTLP, ClickHouse, OpenSearch and Elasticsearch, one Name: value per "
-        "line, such as Authorization or X-ClickHouse-Key, the password.",
+        "File of headers for requests to OTLP, ClickHouse, OpenSearch and Elasticsearch, one Name: value per line, "
+        "such as Authorization or X-ClickHouse-Key, the password.",
         allowed="the path of a readable file, or empty",
     )

@@ -55,10 +55,10 @@ _open: list[RequestLog] = []
 
 
 class RequestLog:
-    """The requests of one model instance: made in ``initialize``, closed in ``finalize``.
+    """The requests of one model instance: make it in ``initialize``, close it in ``finalize``.
 
     ``config`` defaults to the environment's. Raises ``ConfigError`` and ``OpenError``, with which Triton refuses the
-    model. Nothing else raises: a request is never refused because of logging.
+    model. Nothing else raises: logging never refuses a request.
     """
 
     def __init__(self, args: Mapping[str, str], config: Config | None = None) -> None:
@@ -114,21 +114,21 @@ class RequestLog:
         )
 
     def fail(self, begun: list[ModelRequest | None], error: BaseException) -> None:
-        """Take note of the exception that ``execute`` is about to raise; its record has the traceback. Never raises."""
+        """Note the exception that ``execute`` is about to raise; its record has the traceback. Never raises."""
         name, texts = type(error).__qualname__, self._logger.tracebacks.texts(error)
         for request in filter(None, begun):
             request.fail(name, texts)
         _log.error("execute raised", exc_info=error)
 
     def find(self, request: Any) -> ModelRequest | None:
-        """Return the record under way of one of Triton's requests; None once it has ended."""
+        """Return the open record of one of Triton's requests; None once it has ended."""
         return self._native.find(request)
 
     def close(self) -> bool:
         """Drain within ``drain_deadline_s``; return whether everything was written. Idempotent.
 
-        Triton unloads a model after its last answer. So a request that is open now is one that the model never ends
-        (``response_incomplete``), or one that was rescheduled and that its client has cancelled since.
+        Triton unloads a model after its last answer, so a request that is still open is one that the model never ends
+        (``response_incomplete``), or a rescheduled one whose client has cancelled it.
         """
         if self not in _open:
             return True
@@ -173,11 +173,11 @@ class RequestLog:
 
 
 def log_requests(model: Model) -> Model:
-    """Decorate a ``TritonPythonModel``: each request of its ``execute`` is on record, the class stays the same.
+    """Decorate a ``TritonPythonModel`` so that each request of its ``execute`` is recorded; the class stays the same.
 
-    Its ``initialize`` opens the queue and its ``finalize`` drains; neither needs to exist. Exceptions and responses
-    with an error are recorded, and raised or returned unchanged. The model's own records (``get_logger``) carry the
-    request's ids if a batch has one request.
+    Its ``initialize`` opens the queue and its ``finalize`` drains it; neither needs to exist. Exceptions and error
+    responses are recorded, and raised or returned unchanged. In a batch of one request, the model's own records
+    (``get_logger``) carry its ids.
     """
     changed: Any = model
     changed.initialize = _initialize(getattr(model, "initialize", _nothing))
@@ -275,9 +275,9 @@ class ResponseSender:
 
 
 def usage(request: Any, *, input_tokens: int | None = None, output_tokens: int | None = None) -> None:
-    """Put the tokens of one of Triton's requests on its record: those that were read, those that were generated.
+    """Put the tokens of one of Triton's requests on its record: those read and those generated.
 
-    A value that is not a number of tokens is reported in the log, and the record is without it.
+    A value that is not a number of tokens is reported in the log and left out.
     """
     begun = _find(request)
     if begun is None:
@@ -289,9 +289,9 @@ def usage(request: Any, *, input_tokens: int | None = None, output_tokens: int |
 
 
 def outgoing(request: Any, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the keywords that make a ``pb_utils.InferenceRequest`` a child of ``request``, in its trace.
+    """Return keywords that make a ``pb_utils.InferenceRequest`` a child of ``request``, in its trace.
 
-    They are ``trace``, ``request_id`` and ``parameters``: the given ones, with ``traceparent`` and ``tracestate``.
+    They are ``trace``, ``request_id`` and ``parameters``: the given ones plus ``traceparent`` and ``tracestate``.
     """
     begun = _find(request)
     traced = {} if begun is None else begun.ids.outgoing_headers()

@@ -59,7 +59,7 @@ impl Walker {
         let mut at = 0;
         while at < bytes.len() && !self.is_done {
             at = match self.lex {
-                Lex::Between => self.between(bytes, at, origin, seen, notes),
+                Lex::Between => self.between(bytes, at, seen, notes),
                 Lex::Text => self.text(bytes, at, origin, seen, notes),
                 Lex::Escape => {
                     self.held.push(&bytes[at..=at]);
@@ -74,7 +74,7 @@ impl Walker {
     }
 
     #[inline]
-    fn between(&mut self, bytes: &[u8], at: usize, origin: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
+    fn between(&mut self, bytes: &[u8], at: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
         let byte = bytes[at];
         match byte {
             b'"' => {
@@ -82,7 +82,7 @@ impl Walker {
                 self.held.clear();
                 (self.is_key, self.is_escaped, self.has_text) = (self.expects_key, false, false);
                 notes.begin_text(self.depth);
-                return self.text(bytes, at + 1, origin, seen, notes);
+                return at + 1;
             }
             b'{' | b'[' => {
                 self.open(byte == b'{', seen);
@@ -101,7 +101,7 @@ impl Walker {
             _ => {
                 self.lex = Lex::Word;
                 self.held.clear();
-                return self.word(bytes, at, seen, notes);
+                return at;
             }
         }
         at + 1

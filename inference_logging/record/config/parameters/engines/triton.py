@@ -24,8 +24,8 @@ class TritonParameters(Parameters):
 
     triton_tensors: Literal["on", "off"] = parameter(
         "on",
-        "Whether names, types, shapes and bytes of a request's inputs and outputs are recorded; reading them takes "
-        "calls into Triton's bindings for each tensor.",
+        "Whether names, types, shapes and bytes of a request's inputs and outputs are recorded; this calls Triton's "
+        "bindings for each tensor.",
     )
     triton_metrics: Literal["off", "on"] = parameter(
         "off",
@@ -34,7 +34,7 @@ class TritonParameters(Parameters):
     )
     triton_parameters: Names = parameter(
         (),
-        "Names of request parameters whose values are recorded; all others are never recorded. Headers that Triton "
-        "forwards are request parameters too.",
+        "Request parameters whose values are recorded; others never are. Headers that Triton forwards are request "
+        "parameters too.",
         allowed=f"at most {_MOST_NAMES} names of 1 to 128 characters, each once",
     )

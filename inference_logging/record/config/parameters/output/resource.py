@@ -26,16 +26,16 @@ class ResourceParameters(Parameters):
 
     resource: Attributes = parameter(
         (),
-        "Attributes of OpenTelemetry's resource, such as service.version or deployment.environment.name, in each "
-        "segment's header. In a variable: one name=value per line. They go before OTEL_SERVICE_NAME and "
-        "OTEL_RESOURCE_ATTRIBUTES, and those before what is found: host.name, container.id, and service.instance.id, "
-        "which the processes of a queue directory share. service.name is service_name unless that is the default.",
+        "OpenTelemetry resource attributes, such as service.version or deployment.environment.name, in each segment's "
+        "header. In a variable: one name=value per line. They override OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, "
+        "which override what is detected: host.name, container.id and service.instance.id. service.name is "
+        "service_name unless that is the default.",
         allowed=f"at most {MOST_ATTRIBUTES} names of 1 to 128 letters, digits, '.', '_' or '-', and texts of 1 to 512 "
         "characters without control characters",
     )
     resource_on_lines: Literal["off", "on"] = parameter(
         "off",
-        "on: each line has the resource too, as its last member, for sinks without segments and for readers of single "
-        "lines. The listener writes it; requests do not pay for it.",
+        "on: each line ends with the resource, for sinks without segments and for readers of single lines. The "
+        "listener adds it, at no cost to requests.",
         advanced=True,
     )

@@ -18,32 +18,32 @@ class SegmentParameters(Parameters):
 
     retention_s: float = parameter(
         0.0,
-        "Age of its last record at which a sealed segment is removed; 0 = never. Like every removal it is counted and"
-        " reported by a segments.removed record.",
+        "Age of its last record at which a sealed segment is removed; 0 = never. Every removal is counted and reported "
+        "by a segments.removed record.",
         unit="s",
         limits=(0.0, 100 * 366 * 86400.0),
     )
     quota_bytes: Bytes = parameter(
         0,
         "Bytes that the segments of this service_name may take in a directory (each file sink's by itself); above it "
-        "the oldest sealed ones are removed, also those of other processes; 0 = no limit, else at least twice "
-        "rotate_bytes. Live segments count, but are not removed. A listener waits for the removal, 2 s at most, before "
-        "it begins another segment: the quota is exceeded by one segment at most, unless a removal takes longer.",
+        "the oldest sealed ones are removed, including those of other processes. 0 = no limit, else at least twice "
+        "rotate_bytes. Live segments count but are not removed. A directory exceeds the quota by one segment at most, "
+        "unless a removal takes more than 2 s.",
         unit="bytes",
         limits=(0, 1024 * 1024 * GIB),
     )
     retention_waits_for: ShipNames = parameter(
         (),
-        "Names of shippers (ship_name): a sealed segment of directory stays, however old, until each of them has "
-        "marked it as shipped. Only quota_bytes removes it earlier, which is counted as unshipped. Empty = the "
-        "shipper of ship_to, if there is one.",
+        "Names of shippers (ship_name): a sealed segment in directory is kept, however old, until each of them has "
+        "marked it as shipped. Only quota_bytes removes it earlier, which is counted as unshipped. Empty = the shipper "
+        "of ship_to, if set.",
         allowed="names of shippers, each once and at most 8",
         advanced=True,
     )
     compress: Literal["off", "zstd"] = parameter(
         "off",
         "zstd: sealed segments become .jsonl.zst, one frame with a checksum. Off by default, so that programs that "
-        "read *.jsonl still find them after an update.",
+        "read *.jsonl still find them.",
     )
     compress_keep_segments: int = parameter(
         2,

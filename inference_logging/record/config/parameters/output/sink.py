@@ -44,69 +44,68 @@ class SinkParameters(Parameters):
 
     sink: Sink = parameter(
         "file",
-        "Where the listener writes; a successful write frees the queue: file (segments in directory), stdout, null "
-        "(nowhere, for measurement; in YAML write it with quotes), udp://host:port (one JSON line per datagram, "
-        "without acknowledgement; a line too large for one is dropped and counted), unix:///path (a stream of lines "
-        "or datagrams, depending on the socket). While it fails, records wait in the queue.",
+        "Where the listener writes; a successful write frees the queue. file: segments in directory; stdout; null: "
+        "nowhere, for measurements (quote it in YAML); udp://host:port: one JSON line per datagram, unacknowledged, "
+        "and a line too large for one is dropped and counted; unix:///path: a stream of lines or datagrams, depending "
+        "on the socket. While it fails, records wait in the queue.",
         allowed=f"file, stdout, null, {_SOCKETS}",
     )
     fallback: Fallback = parameter(
         "none",
-        "What takes over after the sink has failed or hung for fallback_delay_s, until the sink takes a batch again: "
-        "none, stderr, or segments in another directory. A batch that hung can then be in both, which a sink.fallback"
-        " record reports.",
+        "What takes over after the sink has failed or hung for fallback_delay_s, until the sink accepts a batch again: "
+        "none, stderr, or segments in another directory. A batch that hung can then be in both, which a sink.fallback "
+        "record reports.",
         allowed="none, stderr, or the absolute path of a directory",
     )
     fallback_delay_s: float = parameter(
         5.0,
-        "How long the sink fails or hangs before fallback takes over; a shutdown waits half of its deadline at most.",
+        "How long the sink fails or hangs before fallback takes over; a shutdown waits at most half its deadline.",
         unit="s",
         limits=(0.0, 3600.0),
         advanced=True,
     )
     additional_sinks: Sinks = parameter(
         (),
-        "Sinks that get a copy of every line at their own pace and never hold back the queue: stdout, "
-        "udp://host:port, unix:///path, file:///directory. At most 6.",
+        "Sinks that get a copy of every line at their own pace and never hold back the queue.",
         allowed=f"stdout, {_SOCKETS} or file:///directory, each once and at most 6",
     )
     sink_buffer_bytes: Bytes = parameter(
         8 * MIB,
-        "Memory of each additional sink for lines that it has not taken yet, plus one batch; further lines are "
-        "dropped and counted for that sink alone, and a sink.dropped record in its output reports them.",
+        "Memory of each additional sink for lines it has not taken yet, plus one batch; further lines are dropped and "
+        "counted for that sink alone, and a sink.dropped record in its output reports them.",
         unit="bytes",
         limits=(64 * KIB, 1 * GIB),
         advanced=True,
     )
     console: Literal["off", "auto", "on"] = parameter(
         "off",
-        "Text for people on the listener's standard error, a line per request and per application record: auto, if "
-        "that is a terminal; on, whatever it is. Records then wait 0.1 s at most. A terminal that does not keep up "
-        "holds nothing back: lines that sink_buffer_bytes can't hold are left out, and their number is shown.",
+        "Readable text on the listener's stderr, a line per request and per application record. auto: if stderr is a "
+        "terminal; on: always. Records then wait at most 0.1 s. A slow terminal holds nothing back: lines beyond "
+        "sink_buffer_bytes are left out, and their number is shown.",
         advanced=True,
     )
     directory: Directory = parameter(
         Path("logs"),
-        "Directory of the segments; created with mode 0700 when the first one is opened. When it is full or gone, "
-        "records wait in the queue, which then refuses records by their level.",
+        "Directory for segments; created with mode 0700 when the first one is opened. While it is full or missing, "
+        "records wait in the queue, which then refuses records by level.",
         allowed="a path",
     )
     rotate_bytes: Bytes = parameter(
         64 * MIB,
-        "Size at which a segment is closed with its footer and the next one opened; one batch may go above it.",
+        "Size at which a segment is closed with its footer and the next one opened; one batch may exceed it.",
         unit="bytes",
         limits=(4 * KIB, 1024 * GIB),
     )
     rotate_interval_s: float = parameter(
         3600.0,
-        "Age at which a segment is closed with its footer; the next one is opened by the next record.",
+        "Age at which a segment is closed with its footer; the next record opens a new one.",
         unit="s",
         limits=(1.0, 31 * 86400.0),
     )
     writeback_bytes: Bytes = parameter(
         8 * MIB,
-        "Window of paced writeback: at most two windows of a segment are dirty in the page cache, then the listener "
-        "(never a request) waits for the disk.",
+        "Window of paced writeback: at most two windows of a segment are dirty in the page cache; beyond that the "
+        "listener (never a request) waits for the disk.",
         unit="bytes",
         limits=(64 * KIB, 1 * GIB),
         advanced=True,

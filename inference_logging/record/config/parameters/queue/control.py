@@ -19,13 +19,13 @@ class ControlParameters(Parameters):
 
     enabled: Annotated[Literal["on", "off"], BeforeValidator(on_or_off)] = parameter(
         "on",
-        "off (or false): nothing is opened and nothing recorded: requests pass through, loggers, events and the audit"
-        " lane do nothing, and the health routes report that. `inference-logging ctl disable` does the same for a "
-        "limited time, without a restart, except for the audit lane.",
+        "off (or false): nothing is opened or recorded; requests pass through; loggers, events and the audit lane do "
+        "nothing; the health routes report that. `inference-logging ctl disable` does the same for a limited time, "
+        "without a restart, except for the audit lane.",
     )
     control_limit_s: float = parameter(
         900.0,
-        "Longest time for a change by `inference-logging ctl`; at its end everything is again as configured.",
+        "Longest time for a change by `inference-logging ctl`; after it everything is as configured again.",
         unit="s",
         limits=(1.0, 7 * 86_400.0),
         advanced=True,

@@ -25,38 +25,38 @@ class QueueParameters(Parameters):
 
     service_name: Annotated[str, matching(_SERVICE_NAME)] = parameter(
         "inference",
-        "Name of the service: it begins the names of segments and of the queue directory. Processes of the same name "
-        "and user share one listener if their parameters for the destination of records and for redaction are equal.",
+        "Name of the service, used in the names of segments and of the queue directory. Processes with the same name "
+        "and user share one listener if their parameters for destination and redaction are equal.",
         allowed="1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
     )
     queue_directory: OptionalPath = parameter(
         None,
-        "Directory of the queues, on tmpfs; created with mode 0700. Empty = "
-        "/dev/shm/inference_logging-<uid>-<service_name>-<fingerprint>, or the same below the temporary directory if "
-        "/dev/shm does not exist; if another user owns that, in XDG_RUNTIME_DIR or under a numbered name. The "
-        "fingerprint identifies the parameters for the destination of records and for redaction: processes that "
-        "differ in them never share a directory, and if a directory is configured here, the later one does not start.",
+        "Directory for the queues, on tmpfs; created with mode 0700. Empty = "
+        "/dev/shm/inference_logging-<uid>-<service_name>-<fingerprint>; without /dev/shm, the same below the temporary "
+        "directory; if another user owns that, in XDG_RUNTIME_DIR or under a numbered name. The fingerprint covers the "
+        "parameters for destination and redaction: processes that differ in them never share a directory. If a "
+        "directory is configured here, the later one refuses to start.",
         allowed="a path, or empty",
     )
     queue_bytes: RingBytes = parameter(
         16 * MIB,
-        "Size of one process's queue, rounded up to a power of two and allocated at start. Where that does not fit, "
-        "or takes more than a tenth of /dev/shm, a smaller one is taken, and stderr says so; no room at all is an "
-        "error at start. At the limit records are refused by level and counted as queue_full.",
+        "Size of one process's queue, rounded up to a power of two and allocated at start. If it does not fit, or "
+        "exceeds a tenth of /dev/shm, a smaller size is used and reported on stderr; no room at all is an error at "
+        "start. A full queue refuses records by level and counts them as queue_full.",
         unit="bytes",
         limits=(64 * KIB, 4 * GIB),
     )
     max_record_bytes: Bytes = parameter(
         64 * KIB,
-        "Largest record in the queue's binary form; a larger one is refused and counted as oversize. At most a "
-        "quarter of queue_bytes, and room for a request record with all its captures.",
+        "Largest record in the queue's binary form; larger ones are refused and counted as oversize. At most a quarter "
+        "of queue_bytes, and enough for a request record with all its captures.",
         unit="bytes",
         limits=(4 * KIB, 16 * MIB),
     )
     overflow_info_ratio: float = parameter(
         0.8,
-        "Fill of the queue above which DEBUG and INFO are refused and counted, so that WARN and above still find "
-        "room; 1 keeps no room for them.",
+        "How full the queue may get before DEBUG and INFO are refused and counted, to leave room for WARN and above; 1 "
+        "= no room is reserved.",
         unit="share of queue_bytes",
         limits=(0.1, 1.0),
         advanced=True,

@@ -41,26 +41,25 @@ class IdentityParameters(Parameters):
 
     record_headers: Headers = parameter(
         (),
-        "Request headers that a record gets: x-team as http.request.header.x-team, x-tenant=tenant.id under that name, "
+        "Request headers to record: x-team as http.request.header.x-team, x-tenant=tenant.id under that name, "
         "authorization:hash=api_key.hash as a keyed hash, which the listener computes with capture_hash_key_file "
-        "(without the scheme Bearer). Headers whose names say that they carry credentials need :hash. A value is cut "
-        "at 256 bytes; of a value above 4096 bytes there is no hash. The first of several values counts.",
+        "(without the scheme Bearer). Headers whose names suggest credentials need :hash.",
         allowed=f"at most {MOST_HEADERS} of name, name:hash, name=field or name:hash=field; a field is tenant.id, "
         "enduser.id, gen_ai.conversation.id, api_key.hash, user_agent.original or server.address",
     )
     record_body_fields: BodyFields = parameter(
         (),
-        "Members of JSON bodies that a record gets as openai.request.<name>, or with :hash as a keyed hash: user and "
-        "the others name people, so none is recorded by default, nor where the client forbids the capture of texts. "
-        "They are read from what capture_head_bytes and capture_tail_bytes keep.",
+        "Members of JSON bodies to record as openai.request.<name>, or with :hash as a keyed hash. They can name "
+        "people, so none is recorded by default, nor if the client forbids the capture of texts. They are read from "
+        "what capture_head_bytes and capture_tail_bytes keep.",
         allowed="user, metadata, prompt_cache_key, safety_identifier, each once, with or without :hash",
         advanced=True,
     )
     metrics_tenants: Tenants = parameter(
         (),
-        "Tenants (tenant.id of a header or of the application, not its hash) whose requests and tokens are counted by "
-        "name, inference_logging_tenant_requests_total and inference_logging_tenant_tokens_total; all others count as "
-        "other. A name keeps its place as long as the queue directory exists. Empty = no such metrics.",
+        "Tenants (tenant.id from a header or the application, not its hash) that "
+        "inference_logging_tenant_requests_total and inference_logging_tenant_tokens_total count by name; all others "
+        "count as other. A name keeps its place as long as the queue directory exists. Empty = no such metrics.",
         allowed=f"at most {MOST_TENANTS} names of 1 to 120 bytes, without commas and control characters",
         advanced=True,
     )

@@ -17,20 +17,20 @@ class RequestParameters(Parameters):
 
     chunks: Literal["off", "summary", "timeline", "events"] = parameter(
         "timeline",
-        "What is recorded of a streamed response: off: nothing; summary: count and time to the first chunk; timeline: "
+        "What is recorded of a streamed response. off: nothing; summary: count and time to the first chunk; timeline: "
         "also the gaps between chunks; events: also one record per chunk.",
     )
     chunk_timeline_limit: int = parameter(
         256,
-        "Gaps kept per request; later chunks are counted but their gaps are not kept.",
+        "Gaps kept per request; later chunks are only counted.",
         unit="chunks",
         limits=(0, 65536),
         advanced=True,
     )
     capture_head_bytes: Bytes = parameter(
         1024,
-        "First bytes of a body, copied for the listener to read model, limits and usage from; they are never stored "
-        "as text. 0 = off. Bytes beyond the limit are not read.",
+        "First bytes of a body, copied for the listener to read model, limits and usage from; never stored as text. 0 "
+        "= off.",
         unit="bytes",
         limits=(0, 1 * MIB),
         advanced=True,
@@ -44,8 +44,8 @@ class RequestParameters(Parameters):
     )
     semconv: Literal["1.41", "next"] = parameter(
         "1.41",
-        "Names of OpenTelemetry's GenAI conventions: 1.41, the last published ones; next, the unreleased ones, which a "
-        "segment's header then names. Of what records have, they rename gen_ai.usage.cache_creation.input_tokens to "
+        "Names of OpenTelemetry's GenAI conventions. 1.41: the last published ones; next: the unreleased ones, which a "
+        "segment's header then names. They rename one field used here, gen_ai.usage.cache_creation.input_tokens, to "
         "gen_ai.usage.cache_write.input_tokens.",
         advanced=True,
     )
@@ -57,16 +57,14 @@ class RequestParameters(Parameters):
     )
     server_record: Literal["off", "on"] = parameter(
         "on",
-        "on: each process that serves makes one record server.started when it opens: versions of server, Python and "
-        "this package, digest of the configuration; of vLLM also model, revision, type of the weights, parallelism and "
-        "those arguments that are known not to be secret; of Triton the model and its version.",
+        "on: each serving process writes one record server.started when it opens, with versions, a digest of the "
+        "configuration, and vLLM's or Triton's model.",
         advanced=True,
     )
     stack_frames: int = parameter(
         20,
-        "Frames of an exception's stack that are recorded, the first and the last of them; the number of omitted ones"
-        " is stated. 0 = no stack. The message of an exception, and so its stack, can hold texts of the request: both"
-        " are redacted as other fields.",
+        "Frames recorded of an exception's stack, the first and the last of them, with the number omitted. 0 = no "
+        "stack. Messages and stacks of exceptions can hold texts of the request, and are redacted as other fields.",
         unit="frames",
         limits=(0, 1000),
     )

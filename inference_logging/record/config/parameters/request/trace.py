@@ -18,19 +18,19 @@ class TraceParameters(Parameters):
 
     trace_source: Literal["auto", "header"] = parameter(
         "auto",
-        "Where trace and span ids come from. auto: the active span of OpenTelemetry and the id of "
-        "asgi-correlation-id, if the application uses them, else the request's headers; header: the headers only.",
+        "Where trace and span ids come from. auto: OpenTelemetry's active span and asgi-correlation-id's id, if the "
+        "application uses them, else the request's headers; header: the headers only.",
         advanced=True,
     )
     response_header: Annotated[str | None, BeforeValidator(none_if_empty), matching(HEADER_NAME)] = parameter(
         None,
-        "Header in which each answer carries the client's request id, or the one made here if the client sent none, "
-        "for example X-Request-Id. One that the application sets itself stays as it is. Empty = off.",
+        "Response header for the client's request id, or for the one made here if the client sent none, such as "
+        "X-Request-Id. The application's own header stays as it is. Empty = off.",
         allowed="a header's name of at most 64 characters, or empty",
     )
     forward_ids: Literal["auto", "on", "off"] = parameter(
         "auto",
-        "Whether the application is given the ids made here in headers if the client sent none, as traceparent and "
-        "x-request-id. auto: traceparent only, and only for a server whose own tracing is known to be on (vLLM with "
+        "Whether the application gets the ids made here in headers (traceparent and x-request-id) if the client sent "
+        "none. auto: traceparent only, and only for a server whose own tracing is known to be on (vLLM with "
         "--otlp-traces-endpoint), so that its spans are in the same trace as the records.",
     )

@@ -20,21 +20,21 @@ class HealthParameters(Parameters):
 
     open_failure: Literal["refuse", "serve"] = parameter(
         "refuse",
-        "What an ASGI server does when its log cannot be opened in a directory or queue_directory that was configured: "
-        "refuse: it does not start; serve: it serves without a log, says so on stderr and in health (degraded) and "
-        "metrics, and tries again. Where neither was configured, or the queue has no room, it serves in any case. "
-        "With audit it never does.",
+        "What an ASGI server does if its log cannot be opened in a configured directory or queue_directory. refuse: it "
+        "does not start; serve: it serves without a log, says so on stderr and in health (degraded) and metrics, and "
+        "tries again. If neither was configured, or the queue has no room, it serves in any case. With audit it never "
+        "does.",
     )
     health_path: Route = parameter(
         "/health/logging",
-        "Path at which the middleware answers for readiness: 200 while the logging is ok or pressured, 503 with "
-        "Retry-After and the reasons while it is degraded or stuck. Empty = no such route.",
+        "Readiness path of the middleware: 200 while the logging is ok or pressured, 503 with Retry-After and the "
+        "reasons while it is degraded or stuck. Empty = no such route.",
         allowed=ALLOWED_ROUTE,
     )
     liveness_path: Route = parameter(
         "/health/logging/live",
-        "Path at which the middleware answers for liveness: 503 only if the listener should make progress and does "
-        "not, never because of a failing sink. Empty = no such route.",
+        "Liveness path of the middleware: 503 only if the listener should make progress and does not, never because of "
+        "a failing sink. Empty = no such route.",
         allowed=ALLOWED_ROUTE,
     )
     wrap_health_path: Route = parameter(
@@ -45,47 +45,46 @@ class HealthParameters(Parameters):
     )
     wrap_health: Literal["header", "status"] = parameter(
         "header",
-        "What wrap_health_path adds: header: only the state; status: also 503 and Retry-After instead of a 2xx while "
-        "readiness answers 503. Another status of the server is never changed.",
+        "What wrap_health_path adds. header: only the state; status: also 503 with Retry-After instead of a 2xx while "
+        "readiness answers 503. Any other status is never changed.",
     )
     health_backlog_records: int = parameter(
         10_000,
-        "The logging is degraded from this number of waiting records on, over all processes.",
+        "Number of waiting records, over all processes, from which the logging is degraded.",
         unit="records",
         limits=(1, 1_000_000_000),
     )
     health_backlog_ratio: float = parameter(
         0.5,
-        "The logging is degraded from this fill of the fullest process's queue on.",
+        "Fill of the fullest process's queue from which the logging is degraded.",
         unit="share of queue_bytes",
         limits=(0.01, 1.0),
     )
     health_pressured_ratio: float = parameter(
         0.5,
-        "The logging is pressured from this share of health_backlog_records and health_backlog_ratio on; 1 = degraded"
-        " at once.",
+        "Share of health_backlog_records and health_backlog_ratio from which the logging is pressured; 1 = degraded at "
+        "once.",
         unit="share of the thresholds",
         limits=(0.01, 1.0),
         advanced=True,
     )
     health_clear_ratio: float = parameter(
         0.5,
-        "A threshold that was reached counts as reached until the value is at or below this share of it, so that "
-        "health doesn't flap.",
+        "Share of a reached threshold to which the value must fall to clear it, so that health doesn't flap.",
         unit="share of the thresholds",
         limits=(0.0, 1.0),
         advanced=True,
     )
     health_oldest_age_s: float = parameter(
         30.0,
-        "The logging is pressured from this age of the oldest waiting record on, beyond flush_interval_s.",
+        "Age of the oldest waiting record, beyond flush_interval_s, from which the logging is pressured.",
         unit="s",
         limits=(0.1, 86_400.0),
         advanced=True,
     )
     stuck_after_s: float = parameter(
         30.0,
-        "The logging is stuck after this time without a round of the listener while records wait.",
+        "Time without a round of the listener, while records wait, after which the logging is stuck.",
         unit="s",
         limits=(1.0, 86_400.0),
         advanced=True,

@@ -13,12 +13,12 @@ class MetricsParameters(Parameters):
 
     metrics_path: Route = parameter(
         None,
-        "Path at which the middleware answers with metrics for Prometheus, those of all processes of the queue "
-        "directory. Empty = no such route.",
+        "Path at which the middleware serves Prometheus metrics for all processes of the queue directory. Empty = no "
+        "such route.",
         allowed=ALLOWED_ROUTE,
     )
     metrics_registry: Literal["none", "default"] = parameter(
         "none",
-        "default: the metrics are also in prometheus_client's default registry while the middleware is open, so that a "
-        "server's own route shows them (vLLM's with one API server); it needs the extra `metrics`. none: they are not.",
+        "default: while the middleware is open, the metrics are also in prometheus_client's default registry, so that "
+        "a server's own route shows them (vLLM's with one API server); needs the extra `metrics`.",
     )

@@ -46,29 +46,28 @@ class RedactionParameters(Parameters):
     redact_fields: FieldPaths = parameter(
         (),
         "Fields whose values the listener replaces before any sink sees them: password (anywhere), user.email, "
-        "$.client_request_id (from the beginning of the line), messages[*].content, ['a.b'][0]. Names are compared "
-        "without regard to case, also in JSON within a text; in texts that are not JSON, the text after name= or "
-        "name: is replaced.",
+        "$.client_request_id (from the start of the line), messages[*].content, ['a.b'][0]. Names ignore case, also in "
+        "JSON within a text; in texts that are not JSON, the text after name= or name: is replaced.",
         allowed=f"at most {MOST_RULES} paths of names, [*], [0], .* and ['name'], each once",
     )
     redact_patterns: Patterns = parameter(
         (),
         "Texts that are replaced everywhere, keys and numbers included: email; phone (+country, or with separators); "
         "card (known networks, check digit); key (API keys, private keys, JSON Web Tokens, passwords in URLs, and "
-        "texts in fields with such names: token, *_token, *secret*, *pass*, session*); bearer (credentials of HTTP, "
-        "and headers with such names, also as pairs of name and value).",
+        "texts in fields with such names: token, *_token, *secret*, *pass*, session*); bearer (HTTP credentials, and "
+        "headers with such names, also as pairs of name and value).",
         allowed="email, phone, card, key, bearer, each once",
     )
     redact_custom: Expressions = parameter(
         (),
-        "Names and regular expressions (syntax of Rust's regex: no look-around, no back-references, so that time is "
-        "linear) whose matches are replaced. In a variable: one name=expression per line. One that matches the empty "
-        "text, or takes more than 1 MiB when compiled, is refused at start.",
+        "Names and regular expressions whose matches are replaced (Rust's regex syntax: no look-around or "
+        "backreferences, so that time is linear). In a variable: one name=expression per line. An expression that "
+        "matches the empty text, or compiles to more than 1 MiB, is refused at start.",
         allowed=f"at most {MOST_RULES} names of 1 to 64 letters, digits, '.', '_' or '-', and regular expressions",
     )
     redact_replacement: Annotated[str, matching(_REPLACEMENT)] = parameter(
         "[redacted:{name}]",
-        "The replacement of a match; {name} becomes the name of the pattern or expression, or field.",
+        "Replacement of a match; {name} becomes the name of the pattern or expression, or field.",
         allowed="at most 200 characters without control characters",
         advanced=True,
     )

@@ -14,11 +14,7 @@ const OTHER: usize = OUTCOMES.len() - 1;
 
 macro_rules! weighted {
     ($meaning:literal) => {
-        concat!(
-            $meaning,
-            "; a request whose record was sampled counts as often as it stands for, and the model is the one that ",
-            "answered, if the answer names it"
-        )
+        concat!($meaning, "; sampled requests are weighted; the model is the one that answered, if it is named")
     };
 }
 
@@ -61,8 +57,7 @@ pub fn families(counted: &Snapshot) -> Vec<Family> {
 fn outcomes(counted: &Snapshot) -> Family {
     let mut family = Family::counter(
         "inference_logging_requests",
-        "Requests that have ended, also those that are not for inference; one whose record was sampled counts as often \
-         as it stands for",
+        "Requests that have ended, including those that are not for inference; sampled ones are weighted",
     );
     for (index, (name, count)) in OUTCOMES.iter().zip(counted.outcomes).enumerate() {
         if count > 0.0 || index != OTHER {
@@ -76,8 +71,8 @@ fn outcomes(counted: &Snapshot) -> Family {
 fn tokens(all: &[SeriesSnapshot]) -> Family {
     let mut family = Family::counter(
         "inference_logging_tokens",
-        "Tokens of requests, as reported by their answers or the engine; those of a sampled record count as often as it \
-         stands for, and the model is the one that answered, if the answer names it",
+        "Tokens of requests, as reported by their answers or the engine; sampled requests are weighted; the model is the \
+         one that answered, if it is named",
     );
     for ((operation, model, kind), tokens) in token_sums(all) {
         let labels = [("gen_ai_token_type", kind), (OPERATION, operation), (MODEL, model)];
@@ -90,8 +85,8 @@ fn tokens(all: &[SeriesSnapshot]) -> Family {
 fn tenant_requests(counted: &Snapshot) -> Family {
     let mut family = Family::counter(
         "inference_logging_tenant_requests",
-        "Requests that have ended and have a tenant.id: by name for those in metrics_tenants, the rest as other; one whose \
-         record was sampled counts as often as it stands for",
+        "Requests that have ended and have a tenant.id: by name for those in metrics_tenants, the rest as other; sampled \
+         ones are weighted",
     );
     for tenant in &counted.tenants {
         for (outcome, count) in OUTCOMES.iter().zip(tenant.outcomes).filter(|(_, count)| *count > 0.0) {

@@ -7,9 +7,8 @@ use lines::series::{ROUTE_BOUNDS_S as BOUNDS_S, RouteCounts};
 pub fn family(counted: &[RouteCounts]) -> Option<Family> {
     let mut family = Family::histogram(
         "http_server_request_duration_seconds",
-        "Time from the beginning of a request over HTTP to its end, by the template of its route (empty: no route was \
-         taken; other: there are too many), its method and the status of its answer (empty: there was none); one whose \
-         record was sampled counts as often as it stands for",
+        "Time from the beginning of a request over HTTP to its end, by the template of its route (empty: no route \
+         matched; other: too many routes), its method and its status (empty: no answer); sampled requests are weighted",
     )
     .unit("seconds");
     counted.iter().for_each(|series| add(&mut family, series));

@@ -90,3 +90,5 @@ class TritonPythonModel:
         """Write what is left."""
         self.listener.stop()
         self.ours.close()
+        for handler in (*self.file.handlers, *self.listener.handlers):
+            handler.close()

@@ -1,6 +1,6 @@
 """Pictures of each page of `inference-logging view`: light, dark and on a phone, of a made folder.
 
-    make screenshots        or: python -m tests.screenshots --out docs/images
+    make screenshots        or: python -m tools.screenshots --out docs/images
 
 The records are those of `view_records.py`, so a picture changes only when a page does. Needs Debian's chromium.
 """

@@ -1,0 +1,179 @@
+"""What benchmarks share: directories, ports, environments, servers, wrk, records, and the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from loadtests.cost.bench_report import machine
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+HOST: Final = "127.0.0.1"
+NO_WRK: Final = "not measured: wrk is missing and could not be installed (Debian package: wrk)"
+
+
+@contextmanager
+def scratch_directory(below: Path | None = None) -> Iterator[Path]:
+    """Make a directory (in the temporary directory, or ``below``) and remove it with all it holds."""
+    path = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=below))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def memory_directory() -> Path | None:
+    """Return where tmpfs is mounted, if it is."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.create_server((HOST, 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+class Loaded(NamedTuple):
+    """What wrk says of a load."""
+
+    requests: int
+    per_s: float
+    p99_ms: float
+
+
+def run_wrk(
+    wrk: str, url: str, seconds: float, connections: int, script: Path | None = None, core: int | None = None
+) -> Loaded:
+    """Load ``url``, with a Lua script if one is given, from one core or from any. Raises if a request failed."""
+    command = ["taskset", "-c", str(core)] if core is not None else []
+    command += [wrk, "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--latency", url]
+    command += ["-s", str(script)] if script else []
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = [re.search(pattern, said) for pattern in (r"(\d+) requests in", r"Requests/sec:\s*([\d.]+)")]
+    p99 = re.search(r"99%\s+([\d.]+)(us|ms|s|m)\b", said)
+    if "Non-2xx" in said or "Socket errors" in said or not (found[0] and found[1] and p99):
+        raise RuntimeError(f"wrk saw errors at {url}:\n{said}")
+    milliseconds = {"us": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4}
+    return Loaded(int(found[0][1]), float(found[1][1]), float(p99[1]) * milliseconds[p99[2]])
+
+
+def post_script(directory: Path, body: object) -> Path:
+    """Write what lets wrk post ``body`` as JSON."""
+    script = directory / "post.lua"
+    text = f'wrk.method = "POST"\nwrk.body = [==[{json.dumps(body)}]==]\n'
+    script.write_text(text + 'wrk.headers["content-type"] = "application/json"\n', encoding="utf-8")
+    return script
+
+
+def find_wrk() -> str | None:
+    """Return the path of wrk; install the Debian package if it is missing and we may."""
+    if shutil.which("wrk") is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        print("wrk is missing: apt-get install wrk", flush=True)
+        subprocess.run(["apt-get", "install", "-qq", "-y", "wrk"], stdout=subprocess.DEVNULL, check=False)
+    return shutil.which("wrk")
+
+
+def environment(**settings: object) -> dict[str, str]:
+    """Return the caller's environment without its settings of this package, and with these."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
+    return inherited | {f"INFERENCE_LOGGING_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+@contextmanager
+def process(command: list[Any], variables: dict[str, str], console: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server, whose console is a file; whatever is left of it and its children is killed."""
+    server = subprocess.Popen(command, env=variables, stdout=console, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield server
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far, all threads."""
+    return time.clock_gettime((~pid << 3) | 2)  # the clock of clock_getcpuclockid(3)
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for found in lists for child in found.read_text().split()]
+
+
+def get(url: str, body: object = None, timeout_s: float = 10.0) -> bytes:
+    """Return an answer's body; ``body`` is posted as JSON."""
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=timeout_s) as answer:
+        content: bytes = answer.read()
+        return content
+
+
+def wait_until_up(server: subprocess.Popen[bytes], url: str, patience_s: float, console: Path) -> None:
+    """Wait for the first answer; raises ``RuntimeError`` with the end of the console if there is none."""
+    patience = time.monotonic() + patience_s
+    while True:
+        with suppress(OSError):
+            get(url)
+            return
+        if server.poll() is not None or time.monotonic() > patience:
+            raise RuntimeError(f"the server did not start:\n{console.read_text(errors='replace')[-3000:]}")
+        time.sleep(0.05)
+
+
+def lines(logs: Path, words: bytes) -> list[bytes]:
+    """Return the lines of all segments that have these words."""
+    segments = [path for path in logs.glob("*.jsonl") if not path.is_symlink()]
+    return [line for path in segments for line in path.read_bytes().splitlines() if words in line]
+
+
+def check_books(logs: Path, queues: Path, answered: int, records: int) -> None:
+    """Raise ``RuntimeError`` unless each answered request has a record, and `inference-logging verify` agrees."""
+    if records != answered:
+        raise RuntimeError(f"{logs.parent.name}: {answered} requests were answered, and {records} records are there")
+    command = [str(Path(sys.executable).with_name("inference-logging")), "verify", str(logs)]
+    verify = subprocess.run([*command, "--queue-directory", str(queues)], check=False, capture_output=True, text=True)
+    if verify.returncode:
+        raise RuntimeError(f"{logs.parent.name}: the books do not balance\n{verify.stdout}")
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that each of these commands has."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
+    made.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    return made
+
+
+def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Print where and how is measured, measure, and return what was found; ``--json`` also writes it."""
+    seen_on = machine()
+    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
+    print(how + "; QUICK: the figures mean nothing" * options.quick, flush=True)
+    found = {"machine": seen_on, "quick": options.quick, **measure()}
+    print(f"\nload average now {machine()['load average']}")
+    write(options.json, found)
+    return found
+
+
+def write(path: Path | None, found: object) -> None:
+    """Write what was found for ``--json``, if it was given."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
