@@ -56,7 +56,7 @@ bench-triton: triton ### Measure what logging costs a real Triton, beside its ow
 bench-parsl: parsl ### Measure what logging costs a task of Parsl, beside its own files (about five minutes)
 	$(PYTHON) -m loadtests.engine.bench_parsl $(BENCH_OPTIONS)
 
-bench-view: build ### Measure the index of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
+bench-view: build ### Measure the table of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
 	$(PYTHON) -m loadtests.view.bench_view $(BENCH_OPTIONS)
 
 simulate-fleet: build clickhouse ### Let 1 to 1,000 pods ship to a real Kafka and to ClickHouse's engine while brokers, a zone and all pods die; write loadtests/results/fleet/README.md (not in CI; half an hour, 10 GB of memory)

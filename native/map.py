@@ -22,7 +22,6 @@ CRATES = (
     "parameters",
     "lines",
     "segments",
-    "index",
     "listen",
     "rust",
     "proxy",

@@ -111,8 +111,8 @@ def limited(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
     """Give the engine so much, as it has in a small container."""
     connect = duckdb.connect
 
-    def connected(database: str, config: dict[str, str]) -> Any:
-        return connect(database, config={**config, "memory_limit": memory})
+    def connected(database: str, config: dict[str, str] | None = None) -> Any:
+        return connect(database, config={**(config or {}), "memory_limit": memory})
 
     monkeypatch.setattr(duckdb, "connect", connected)
 
@@ -380,7 +380,7 @@ def test_where_duckdb_is_missing_the_extra_is_named(directory: Path) -> None:
 
 
 def test_no_progress_stands_among_the_rows_within_a_python_without_a_file() -> None:
-    opened = "from inference_logging.cli.query_engine import connected; "
+    opened = "from inference_logging.read.table.engine import connected; "
     shown = """print(connected().execute("SELECT current_setting('enable_progress_bar')").fetchall())"""
     done = subprocess.run([sys.executable, "-c", opened + shown], capture_output=True, text=True, check=True)
     assert done.stdout == "[(False,)]\n"

@@ -51,6 +51,7 @@ ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
     ("docs/object-storage.md", "text"): (1, "test_keys_of_objects_have_this_form"),
     ("docs/opensearch.md", "text"): (1, "a header, as HTTP has it"),
     ("docs/rust.md", "rust"): (2, "native/rust/src/lib.rs"),
+    ("docs/segment-index.md", "sql"): (1, "tests/test_table.py"),
     ("docs/syslog.md", "text"): (4, "tests/shipping/test_syslog_forms.py"),
     ("docs/triton.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),
     ("docs/tutorial.md", "text"): (4, "tests/test_tutorial.py"),

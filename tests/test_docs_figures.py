@@ -39,7 +39,7 @@ LIMITS = {
     "docs/object-storage.md": ("1 GB",),
     "docs/public.md": ("four times a second",),
     "docs/replay.md": ("95 %",),
-    "docs/segment-index.md": ("1 MB", "10 GB", "2 GB", "300 MB", "48 MB", "64 MB", "70 MB", "96 MB"),
+    "docs/segment-index.md": ("100 MB", "2 GB", "256 MB", "300 MB", "64 MB"),
     "docs/view.md": ("95 %",),
     "docs/why.md": ("80 %",),
     "helm/README.md": ("1 %", "10 %", "2 ×", "5 %", "50 MB", "80 %", "90 %"),
@@ -63,7 +63,7 @@ def test_a_figure_of_a_page_is_a_kept_result_or_a_limit_of_the_code(page: str) -
     assert sorted(set(FIGURE.findall(prose(page)))) == sorted(LIMITS.get(page, ()))
 
 
-def test_the_index_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
+def test_the_table_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
     segments, cache = tmp_path / "segments", tmp_path / "cache"
     bench_view_fixture.make(segments, bench_view_fixture.SEGMENT_BYTES)
     command = [
@@ -77,7 +77,7 @@ def test_the_index_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> 
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     plain = sum(path.stat().st_size for path in segments.glob("*.jsonl"))
-    share = sum(path.stat().st_size for path in cache.rglob("*.index")) / plain
+    share = sum(path.stat().st_size for path in cache.rglob("*.parquet")) / plain
     assert f"about {round(share * 100) * 10} MB for each GB of plain segments" in prose("docs/segment-index.md")
     assert f"about {share:.0%} of its plain size".replace("%", " %") in " ".join(PAGES["docs/commands.md"].split())
 

@@ -47,7 +47,7 @@ FORMATS: Final = {
     "the control page of a queue directory": ("native/queue/src/control.rs", "VERSION"),
     "changes by `ctl`": ("native/request/src/runtime.rs", "VERSION"),
     "counts for metrics": ("native/lines/src/series.rs", "VERSION"),
-    "the index of segments": ("native/index/src/image.rs", "VERSION"),
+    "the table of records": ("inference_logging/read/table/cache.py", "VERSION"),
     "how far a shipper has come": ("inference_logging/ship/offsets.py", "VERSION"),
     "manifests of objects in a bucket": ("inference_logging/ship/s3/manifest.py", "VERSION"),
     "the statement of an export": ("inference_logging/read/export/statement.py", "VERSION"),

@@ -164,7 +164,7 @@ def test_a_port_that_may_not_be_had_is_named(directory: Path, monkeypatch: pytes
     assert done.err.startswith(f"inference-logging: port={port}: other programs use it and the next ports;")
 
 
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "duckdb"])
 def test_a_missing_extra_is_named(missing: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = builtins.__import__
 

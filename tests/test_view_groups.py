@@ -77,7 +77,8 @@ def test_percentiles_of_a_model_that_only_some_have_named_are_those_of_all(tmp_p
         found = aggregate(client, group_by="model")["groups"][0]["fields"]["duration_s"]
         of_all = aggregate(client)["fields"]["duration_s"]
     for name in ("p50", "p90", "p95", "p99", "mean"):
-        assert found[name] == pytest.approx(of_all[name], rel=0.01), name
+        # Each is within 1 % of the value at its rank.
+        assert found[name] == pytest.approx(of_all[name], rel=0.02), name
 
 
 def test_requests_without_a_value_are_a_group(client: Client) -> None:

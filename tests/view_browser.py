@@ -113,7 +113,7 @@ def window(browser: Browser, url: str, *, phone: bool = False, dark: bool = Fals
 
 @contextmanager
 def shown(directories: Sequence[Path], cache: Path) -> Iterator[Client]:
-    """Serve directories with the native index."""
+    """Serve directories with their table."""
     link = parse_link("Jaeger=https://jaeger.example.com/trace/{trace_id}")
     with serving(directories, open_index(directories, None, cache), [link]) as client:
         yield client

@@ -1,4 +1,4 @@
-"""An index that a test can change in one point: everything else goes to the native one."""
+"""An index that a test can change in one point: everything else goes to the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Passing:
     """Passes each question on."""
 
     def __init__(self, directories: Sequence[Path], cache_directory: Path) -> None:
-        """Open the native index of some directories."""
+        """Open the table of some directories."""
         self._index = open_index(directories, None, cache_directory)
 
     def refresh(self, budget_s: float) -> bytes:

@@ -97,7 +97,7 @@ def _joined(body: bytes) -> bytes:
 
 @contextmanager
 def serving(directories: Sequence[Path], index: Index | None = None, links: Sequence[Link] = ()) -> Iterator[Client]:
-    """Serve directories with an index, without one with the native one, until the end of the block."""
+    """Serve directories with an index, without one with the table, until the end of the block."""
     with tempfile.TemporaryDirectory() as cache:
         used = index if index is not None else open_index(directories, None, Path(cache))
         used.refresh(20.0)

@@ -1,15 +1,20 @@
-"""`inference-logging index`: make the index of segments, which `view` and `query` answer from."""
+"""`inference-logging index`: write the table of segments, which `view` and `query` ask, as Parquet files."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import click
+import orjson
 
-from inference_logging.cli import native
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configuration
+from inference_logging.read.terminal import safe
+
+_ROUND_S: Final = 10.0
 
 
 @click.command(
@@ -27,7 +32,7 @@ from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configur
 @click.option(
     "--cache-directory",
     type=click.Path(path_type=Path),
-    help="Where the index files are. Default: $XDG_CACHE_HOME/inference-logging, else ~/.cache/inference-logging.",
+    help="Where the files are. Default: $XDG_CACHE_HOME/inference-logging, else ~/.cache/inference-logging.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of words.")
 def command(
@@ -38,16 +43,54 @@ def command(
     cache_directory: Path | None,
     as_json: bool,
 ) -> int:
-    """Make the index of the segments in each DIR (default: the configured one), or bring it up to date.
+    """Write the table of the segments in each DIR (default: the configured one), or bring it up to date.
 
-    The index is a cache with columns of the records: `view` and `query` answer from it instead of the lines, and make
-    it themselves where it is missing. One file for each sealed segment, about 7 % of its plain size, only for this
-    user. Files of segments that were removed are removed too. The whole cache may be deleted at any time.
+    The table is a cache: `view` and `query` ask it instead of the lines, and make it themselves where it is missing. A
+    Parquet file for each sealed segment, about 10 % of its plain size, only for this user. Files of segments that
+    were removed are removed too. The whole cache may be deleted at any time.
 
-    Exit code: 0 if everything is indexed, 1 if something cannot be read or kept, 2 for a wrong command line or
+    Exit code: 0 if everything is there, 1 if something cannot be read or kept, 2 for a wrong command line or
     configuration, or without segments.
     """
-    config = configuration(config_file=config_file, service_name=service_name)
-    options = [f"--prefix={name}" for name in prefixes or ()]
-    options += native.options({"--service-name": service_name, "--cache-directory": cache_directory, "--json": as_json})
-    return native.run(["index", *options, "--", *map(str, directories)], config)
+    from inference_logging.read.table.table import Table
+
+    if not directories or config_file is not None or service_name is not None:
+        configured = configuration(config_file=config_file, service_name=service_name)
+        directories = directories or (configured.directory,)
+    for directory in directories:
+        if not directory.is_dir():
+            raise click.UsageError(f"{directory}: no such directory")
+    names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
+    begun_s = time.monotonic()
+    table = Table(directories, names or None, cache_directory)
+    progress = _complete(table)
+    if not progress["segments"]:
+        raise click.UsageError(f"no segments in {', '.join(map(str, directories))}")
+    is_whole = progress.pop("done") and not progress["problems"]
+    caches = [{"directory": str(path), "bytes": _bytes(path)} for path in table.cache_directories()]
+    found = {**progress, "caches": caches, "seconds": time.monotonic() - begun_s}
+    click.echo(orjson.dumps(found).decode() if as_json else _words(found))
+    return 0 if is_whole else 1
+
+
+def _complete(table: Any) -> dict[str, Any]:
+    """Refresh until all is read, or a round gets nowhere."""
+    read = -1
+    while True:
+        progress: dict[str, Any] = orjson.loads(table.refresh(_ROUND_S))
+        if progress["done"] or progress["indexed_bytes"] == read:
+            return progress
+        read = progress["indexed_bytes"]
+
+
+def _bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.parquet"))
+
+
+def _words(found: dict[str, Any]) -> str:
+    first = (
+        f"{found['indexed_segments']} of {found['segments']} segments are in the table: {found['rows']} records, "
+        f"{found['indexed_bytes'] / 1e6:.1f} of {found['bytes'] / 1e6:.1f} MB, in {found['seconds']:.1f} s"
+    )
+    caches = [f"cache: {safe(cache['directory'])}: {cache['bytes'] / 1e6:.1f} MB" for cache in found["caches"]]
+    return "\n".join([first, *caches, *(f"problem: {safe(problem)}" for problem in found["problems"])])

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from inference_logging.cli import query_index, query_names, query_parquet, query_types
+from inference_logging.cli import query_names, query_parquet, query_table, query_types
 from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, of_segments
-from inference_logging.cli.query_engine import connected
 from inference_logging.cli.query_rows import FORMS, ROWS_AT_ONCE
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, read_segment
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.table.engine import connected
+from inference_logging.read.table.engine import name as quoted
+from inference_logging.read.table.engine import text as literal
+from inference_logging.read.table.engine import texts as literals
 from inference_logging.read.terminal import safe
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ class _Command(click.Command):
     "--dialect", type=click.Choice(["duckdb", "clickhouse"]), default="duckdb", show_default=True,
     help="clickhouse: print --example for a database that `ship --to clickhouse+http://…` fills.",
 )  # fmt: skip
-@click.option("--no-index", is_flag=True, help="Read the lines of all segments, also where the index would suffice.")
+@click.option("--no-index", is_flag=True, help="Read the lines of all segments, also where the table would suffice.")
 def command(
     sql: str | None, place: Place, form: str, example: str | None, show_sql: bool, dialect: str, no_index: bool
 ) -> None:
@@ -113,8 +115,8 @@ def command(
     DIRECTORY can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= for some of its objects:
     they are brought into a cache and compared with their manifests. Parquet files have the same tables.
 
-    Where the statement names only columns that are indexed, they are read from the index instead of the lines; it is
-    made where it is missing (see `index`), for 64 MB of segments or more.
+    Where the statement names only columns of the table that `view` reads, the table is read instead of the lines. For
+    64 MB of segments or more it is kept in the cache directory (see `index`).
     """
     if example == "list":
         click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))
@@ -139,13 +141,12 @@ def command(
         statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
-        with TemporaryDirectory(prefix="inference-logging-") as folder:
-            if tables:
-                _answer(query_parquet.connect(tables, place), statements[0], form)
-                return
-            use_index = not no_index and place.path.is_dir()
-            indexed = query_index.connect(statements[0].query, segments, Path(folder)) if use_index else None
-            _answer(indexed or _connect(segments), statements[0], form)
+        if tables:
+            _answer(query_parquet.connect(tables, place), statements[0], form)
+            return
+        of_lines = no_index or not place.path.is_dir()
+        table = None if of_lines else query_table.connect(statements[0].query, segments)
+        _answer(table or _connect(segments), statements[0], form)
     except duckdb.Error as error:
         # The engine marks the place on a line of its own.
         words = "\n".join(map(safe, [*str(error).splitlines(), *query_names.hints(text, str(error))]))
@@ -211,7 +212,7 @@ def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
     _view(connection, "records", paths, {**known, **found})
     _view(connection, "requests", paths, {**HEAD, **REQUESTS, **headers}, "request")
     _view(connection, "logs", paths, {**HEAD, **LOGS}, "log")
-    connection.execute(f"SET allowed_paths = {_list(paths)}")
+    connection.execute(f"SET allowed_paths = {literals(paths)}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
@@ -219,7 +220,7 @@ def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
 
 def _add_resources(connection: DuckDBPyConnection, segments: Sequence[Segment]) -> None:
     """Make the table of the resources that the headers of segments name: one row for each that names one."""
-    columns = ", ".join(f"{_name(name)} {kind}" for name, kind in RESOURCE.items())
+    columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in RESOURCE.items())
     connection.execute(f"CREATE TABLE segment_resources (filename VARCHAR, {columns})")
     rows = [
         (str(segment.path), *map(resource.get, RESOURCE)) for segment in segments if (resource := _resource(segment))
@@ -287,11 +288,11 @@ def _view(
 ) -> None:
     if not paths:
         empty = {**columns, **RESOURCE}
-        nothing = ", ".join(f"NULL::{kind} AS {_name(column)}" for column, kind in empty.items())
+        nothing = ", ".join(f"NULL::{kind} AS {quoted(column)}" for column, kind in empty.items())
         connection.execute(f"CREATE VIEW {name} AS SELECT {nothing} WHERE false")
         return
-    types = ", ".join(f"{_name(column)}: {_text(kind)}" for column, kind in columns.items())
-    condition = f"event_name = {_text(event)}" if event else _IS_RECORD
+    types = ", ".join(f"{quoted(column)}: {literal(kind)}" for column, kind in columns.items())
+    condition = f"event_name = {literal(event)}" if event else _IS_RECORD
     source = _source(paths, f"filename = true, columns = {{{types}}}")
     connection.execute(
         f"CREATE VIEW {name} AS SELECT * EXCLUDE (filename) FROM {source} "
@@ -302,18 +303,6 @@ def _view(
 def _source(paths: list[str], options: str) -> str:
     # A live segment can end within a line; a line that is no JSON is left out.
     return (
-        f"read_json({_list(paths)}, format = 'newline_delimited', ignore_errors = true, "
+        f"read_json({literals(paths)}, format = 'newline_delimited', ignore_errors = true, "
         f"maximum_object_size = {_LARGEST_LINE_BYTES}, {options})"
     )
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_text, texts))}]"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from inference_logging.cli.options import Place
-from inference_logging.cli.query_engine import connected
 from inference_logging.read.segments import segments
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.table.engine import connected, name, text, texts
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,31 +31,23 @@ def connect(tables: Sequence[Path], place: Place) -> DuckDBPyConnection:
         raise click.UsageError(f"{place.path}: both segments and Parquet files: ask for one, by ?format=")
     paths = [str(path) for path in tables]
     connection = connected()
-    source = f"read_parquet({_list(paths)}, union_by_name = true)"
+    source = f"read_parquet({texts(paths)}, union_by_name = true)"
     services = f'"service.name" IN {_tuple(place.prefixes)}' if place.prefixes else "true"
     _view(connection, "records", [*HEAD, *LOGS, *REQUESTS, *RESOURCE, *_OTHER], f"{source} WHERE {services}")
-    for name, event, columns in (("requests", "request", REQUESTS), ("logs", "log", LOGS)):
+    for table, event, columns in (("requests", "request", REQUESTS), ("logs", "log", LOGS)):
         condition = f"{source} WHERE event_name = '{event}' AND {services}"
-        _view(connection, name, [*HEAD, *columns, *RESOURCE, *_OTHER], condition)
-    connection.execute(f"SET allowed_paths = {_list(paths)}")
+        _view(connection, table, [*HEAD, *columns, *RESOURCE, *_OTHER], condition)
+    connection.execute(f"SET allowed_paths = {texts(paths)}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
 
 
-def _view(connection: DuckDBPyConnection, name: str, columns: Iterable[str], source: str) -> None:
+def _view(connection: DuckDBPyConnection, table: str, columns: Iterable[str], source: str) -> None:
     # A column can be one of two events: it is named once.
-    names = ", ".join(dict.fromkeys('"' + column.replace('"', '""') + '"' for column in columns))
-    connection.execute(f"CREATE VIEW {name} AS SELECT {names} FROM {source}")
+    names = ", ".join(dict.fromkeys(map(name, columns)))
+    connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM {source}")
 
 
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_text, texts))}]"
-
-
-def _tuple(texts: Iterable[str]) -> str:
-    return f"({', '.join(map(_text, texts))})"
+def _tuple(values: Iterable[str]) -> str:
+    return f"({', '.join(map(text, values))})"

@@ -37,7 +37,7 @@ _WEIGHT: Final = "coalesce(adjusted_count, 1)"
 
 
 _MODELS: Final = ", ".join(map(json.dumps, MODEL))
-# Not `*`: the index of segments answers for columns that are named.
+# Not `*`: the table of records answers for columns that are named.
 _GROUPED: Final = f"""timestamp, outcome, adjusted_count, "http.route", "url.path", "tenant.id", "enduser.id",
       {_MODELS},
       "k8s.pod.name", "k8s.node.name", "host.name\""""

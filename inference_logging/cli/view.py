@@ -69,7 +69,7 @@ def _links(_context: click.Context, parameter: click.Parameter, given: Sequence[
 @click.option(
     "--cache-directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the index is kept. Default: inference-logging in XDG_CACHE_HOME, else in ~/.cache.",
+    help="Where the table is kept. Default: inference-logging in XDG_CACHE_HOME, else in ~/.cache.",
 )
 @click.option(
     "--trace-url", "links", multiple=True, metavar="NAME=URL", callback=_links,
@@ -89,8 +89,8 @@ def command(
     """Open a page with the requests of each DIR (default: the configured one), live, until Ctrl-C.
 
     The page has a list with filters, each request's timeline, plots over time, a comparison, and the state of the
-    logging. It reads the segments, changes nothing, and shows no more than they have. An index of them is made in the
-    background and kept in the cache directory.
+    logging. It reads the segments, changes nothing, and shows no more than they have. A table of them is made in the
+    background and kept in the cache directory. Needs DuckDB (extra `view`).
 
     DIR can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= to choose objects. It shows what
     was there at the start.
@@ -146,8 +146,9 @@ def _serve(
         address = loopback(host)
     except HostError as error:
         raise click.BadParameter(str(error), param_hint="--host") from None
+    index = open_index(directories, prefixes, cache_directory)
     listening = _listening(address, port)
-    view = View(open_index(directories, prefixes, cache_directory), Content(directories, prefixes, links, config_file))
+    view = View(index, Content(directories, prefixes, links, config_file))
     serving = Serving(view, listening)
     for directory in directories:
         if not directory.is_dir():

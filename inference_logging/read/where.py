@@ -69,11 +69,11 @@ class Condition(NamedTuple):
         if isinstance(found, list):
             return any(self._is_any(element, by) for element in found)
         if by == "~":
-            return self.value in _text(found)
+            return self.value in as_text(found)
         if isinstance(found, int | float) and not isinstance(found, bool):
             return self.number is not None and _COMPARE[by](found, self.number)
         # Only numbers and text have an order.
-        return (by == "=" or isinstance(found, str)) and _COMPARE[by](_text(found), self.value)
+        return (by == "=" or isinstance(found, str)) and _COMPARE[by](as_text(found), self.value)
 
 
 def full_name(field: str, has: Callable[[str], bool] = bool) -> str:
@@ -103,7 +103,7 @@ def is_absent(found: Any) -> bool:
     return found is _ABSENT
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value in its JSON form, strings without quotes."""
     if isinstance(value, str):
         return value

@@ -1,11 +1,11 @@
-"""How quickly the index of segments is made, and answers what `view` and `query` ask: over 2 GB, in new processes.
+"""How quickly the table of segments is made, and answers what `view` and `query` ask: over 2 GB, in new processes.
 
-`--bytes 10e9` is the size that the bounds are promised for; without an index `query` then reads for several minutes. A
+`--bytes 10e9` is the size that the bounds are promised for; without the table `query` then reads for several minutes. A
 step that takes longer than `--limit` seconds is ended, and its line says so.
 
-Each question is asked by a process of its own, which opens the index as it lies on disk: the time is that of its calls,
-without the interpreter's start. Files stand in the page cache as far as they fit. Index files are read into buffers and
-never mapped, so that the resident memory has no part of them; what is mapped is the program itself.
+Each question is asked by a process of its own, which opens the table as it lies on disk: the time is that of its calls,
+without the interpreter's start. Files stand in the page cache as far as they fit. Parquet files are read into buffers
+and never mapped, so that the resident memory has no part of them; what is mapped is the program itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
-from inference_logging._native import SegmentIndex
+from inference_logging.read.table.table import Table
 from loadtests.view import bench_view_fixture
 
 FIRST_ROWS_S: Final = 1.0
-"""Without an index, too."""
+"""Without a table, too."""
 MOST_MB: Final = 300
 _SQL: Final = 'SELECT "http.route", outcome, count(*), sum(duration_s) FROM requests GROUP BY ALL ORDER BY ALL'
 
@@ -87,23 +87,23 @@ def _measure(segments: Path, cache: Path, limit_s: float) -> int:
     size = sum(path.stat().st_size for path in segments.glob("*.jsonl"))
     print(f"{size / 1e9:.2f} GB of plain segments, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}\n")
     without = _in_process(segments, cache, "", limit_s)
-    print(f"{'first rows without an index, newest segment first':<52}{_seconds(without, limit_s)} s")
+    print(f"{'first rows without a table, newest segment first':<52}{_seconds(without, limit_s)} s")
     shutil.rmtree(cache, ignore_errors=True)
     begun, cpu = time.perf_counter(), _children_cpu_s()
     if _run(limit_s, "index", str(segments), "--cache-directory", str(cache)) is None:
-        print(f"{'making the index':<52}{_seconds(None, limit_s)} s\nthe rest needs the whole index")
+        print(f"{'making the table':<52}{_seconds(None, limit_s)} s\nthe rest needs the whole table")
         return 1
     took, cpu = time.perf_counter() - begun, _children_cpu_s() - cpu
-    index_bytes = sum(path.stat().st_size for path in cache.rglob("*.index"))
-    print(f"{'making the index':<52}{took:8.3f} s  {size / took / 1e6:.0f} MB/s; {size / cpu / 1e6:.0f} MB per CPU s")
-    print(f"{'its size':<52}{index_bytes / 1e6:8.1f} MB  {index_bytes / size:.1%} of the segments\n")
+    table_bytes = sum(path.stat().st_size for path in cache.rglob("*.parquet"))
+    print(f"{'making the table':<52}{took:8.3f} s  {size / took / 1e6:.0f} MB/s; {size / cpu / 1e6:.0f} MB per CPU s")
+    print(f"{'its size':<52}{table_bytes / 1e6:8.1f} MB  {table_bytes / size:.1%} of the segments\n")
     print(
         f"{'in a new process':<52}{'seconds':>8}  {'bound':>5}  {'CPU s':>7}  {'MB resident at most':>19}  {'files':>5}"
     )
     is_met = without is not None and without["seconds"] <= FIRST_ROWS_S
     for name, question in QUESTIONS.items():
         is_met &= _print_question(segments, cache, name, question, limit_s)
-    print("files: the program's own that are mapped, of the memory; no index file is\n")
+    print("files: the program's own that are mapped, of the memory; no Parquet file is\n")
     _print_query(segments, cache, limit_s)
     print("every bound is met" if is_met else "a bound is exceeded")
     return 0 if is_met else 1
@@ -126,11 +126,11 @@ def _seconds(found: dict[str, float] | None, limit_s: float) -> str:
 
 
 def _print_query(segments: Path, cache: Path, limit_s: float) -> None:
-    """Compare `query` with the index and without it."""
+    """Compare `query` with the table and without it."""
     os.environ["XDG_CACHE_HOME"] = str(cache.parent)
     (cache.parent / "inference-logging").symlink_to(cache)
     seconds = {}
-    for name, more in (("with the index", ()), ("without it", ("--no-index",))):
+    for name, more in (("with the table", ()), ("without it", ("--no-index",))):
         begun, cpu = time.perf_counter(), _children_cpu_s()
         answer = _run(limit_s, "query", _SQL, str(segments), "--format", "csv", *more)
         if answer is None:
@@ -139,7 +139,7 @@ def _print_query(segments: Path, cache: Path, limit_s: float) -> None:
         seconds[name] = time.perf_counter() - begun
         cpu = _children_cpu_s() - cpu
         print(f"{'query, ' + name:<52}{seconds[name]:8.3f} s  {cpu:.1f} CPU s, {len(answer.splitlines()) - 1} rows")
-    print(f"{'ratio':<52}{seconds['without it'] / seconds['with the index']:8.1f}\n")
+    print(f"{'ratio':<52}{seconds['without it'] / seconds['with the table']:8.1f}\n")
 
 
 def _run(limit_s: float, *arguments: str) -> str | None:
@@ -162,7 +162,7 @@ def _output(command: list[str], limit_s: float) -> str | None:
 
 
 def _ask(segments: Path, cache: Path, name: str) -> int:
-    """Ask one question in this process, and print its costs; without a name, for the first rows of a new index."""
+    """Ask one question in this process, and print its costs; without a name, for the first rows of a new table."""
     seconds = _timed(lambda: _first_rows(segments, cache) if not name else _answer(segments, cache, QUESTIONS[name]))
     usage = resource.getrusage(resource.RUSAGE_SELF)
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
@@ -178,17 +178,17 @@ def _ask(segments: Path, cache: Path, name: str) -> int:
 
 
 def _answer(segments: Path, cache: Path, question: Question) -> None:
-    index = SegmentIndex([segments], None, cache)
-    while not json.loads(index.refresh(10.0))["done"]:
+    table = Table([segments], None, cache)
+    while not json.loads(table.refresh(10.0))["done"]:
         pass
-    getattr(index, question.method)(json.dumps(question.query).encode())
+    getattr(table, question.method)(json.dumps(question.query).encode())
 
 
 def _first_rows(segments: Path, cache: Path) -> None:
-    index = SegmentIndex([segments], None, cache)
+    table = Table([segments], None, cache)
     while True:
-        index.refresh(0.1)
-        if json.loads(index.rows(b'{"limit":100}'))["rows"]:
+        table.refresh(0.1)
+        if json.loads(table.rows(b'{"limit":100}'))["rows"]:
             return
 
 

@@ -13,8 +13,10 @@ from typing import Final
 
 RELATIVE_ERROR: Final = 0.01
 _GAMMA: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-_PER_E: Final = 1 / math.log(_GAMMA)
-_SMALLEST: Final = 1e-9
+PER_E: Final = 1 / math.log(_GAMMA)
+"""Buckets in which values grow to e times themselves: the bucket of a value is the logarithm times this, rounded up."""
+SMALLEST: Final = 1e-9
+"""What is less counts as zero."""
 
 
 class Sketch:
@@ -36,12 +38,22 @@ class Sketch:
             self.least = value
         if value > self.greatest:
             self.greatest = value
-        if value < _SMALLEST:
+        if value < SMALLEST:
             self.zeros += weight
             return
-        index = math.ceil(math.log(value) * _PER_E)
+        index = math.ceil(math.log(value) * PER_E)
         buckets = self.buckets
         buckets[index] = buckets.get(index, 0.0) + weight
+
+    def add_bucket(self, bucket: int | None, weight: float, total: float, least: float, greatest: float) -> None:
+        """Count values of one bucket, None for zeros: their weight, their sum, the least and the greatest."""
+        self.count += weight
+        self.sum += total
+        self.least, self.greatest = min(self.least, least), max(self.greatest, greatest)
+        if bucket is None:
+            self.zeros += weight
+        else:
+            self.buckets[bucket] = self.buckets.get(bucket, 0.0) + weight
 
     def merge(self, other: Sketch) -> None:
         """Count all that ``other`` counted."""
@@ -75,5 +87,5 @@ class Sketch:
         if self.zeros:
             yield 0.0, 0.0, self.zeros
         for index in sorted(self.buckets):
-            upper = math.exp(index / _PER_E)
+            upper = math.exp(index / PER_E)
             yield upper / _GAMMA, upper, self.buckets[index]

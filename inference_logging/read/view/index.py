@@ -1,4 +1,4 @@
-"""The index that answers what the page asks for, as `view` needs it: the native ``SegmentIndex``.
+"""What answers the page's questions, as `view` needs it: the table of records.
 
 Questions and answers are JSON, so that an answer goes from the core to the browser without a detour through objects.
 """
@@ -43,6 +43,6 @@ class Index(Protocol):
 
 def open_index(directories: Sequence[Path], prefixes: Sequence[str] | None, cache_directory: Path | None) -> Index:
     """Open the index of some directories; one that does not exist yet has no segments. Raises OSError, ValueError."""
-    from inference_logging import _native
+    from inference_logging.read.table.table import Table
 
-    return _native.SegmentIndex(list(directories), list(prefixes) if prefixes else None, cache_directory)
+    return Table(directories, prefixes, cache_directory)

@@ -1,4 +1,4 @@
-//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify`, `index`, `ctl`, `proxy`,
+//! The commands of `inference-logging` that need no Python: `listen`, `recover`, `verify`, `ctl`, `proxy`,
 //! `supervise`, `install`.
 //!
 //! The program `inference-logging-listener` contains them. `inference-logging` reads the configuration and calls them.
@@ -18,7 +18,6 @@
 //!   └ held                     queues that can be read after their files are gone
 //! verify                       the command: reads segments and queues
 //!   └ report                   what was found, in words
-//! index                        the command: makes the index of segments
 //! ctl                          the command: changes what running servers do, for a while
 //!   ├ control                  run-time changes to a queue directory
 //!   └ cleaning                 removal of queue directories that are out of use
@@ -54,7 +53,6 @@ mod failure;
 mod held;
 pub mod host;
 mod http;
-mod index;
 mod listen;
 mod listeners;
 mod options;
@@ -80,7 +78,6 @@ Commands:
   listen     Be the listener of servers that only produce: a sidecar.
   recover    Write what dead servers left in their queues.
   verify     Prove that no record is missing, or name each gap.
-  index      Make the index that view and query answer from.
   ctl        Change level, sampling and capture while the servers run.
   proxy      Record the requests of a server that has no hook.
   supervise  Be the parent of a listener or a shipper in a container, and start it again when it ends.
@@ -101,7 +98,6 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         "listen" => listen::run(host, arguments),
         "recover" => recover::run(host, arguments),
         "verify" => verify::run(host, arguments),
-        "index" => self::index::run(host, arguments),
         "ctl" => ctl::run(host, arguments),
         #[cfg(feature = "proxy")]
         "proxy" => self::proxy::run(host, arguments),

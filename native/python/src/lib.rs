@@ -38,7 +38,6 @@ mod response_header;
 mod route;
 mod sampler;
 mod scope;
-mod segment_index;
 mod service;
 mod set_fields;
 mod settings;
@@ -88,7 +87,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<status::PyMetrics>()?;
     module.add_class::<directory_watch::DirectoryWatch>()?;
     module.add_class::<comparison::PyComparison>()?;
-    module.add_class::<segment_index::PySegmentIndex>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
     module.add("handle_record", bind(&stdlib::HANDLE_RECORD, module.as_any())?)?;

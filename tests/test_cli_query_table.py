@@ -1,13 +1,14 @@
-"""`query` answers the same with the index and without it, and knows where the index does not suffice."""
+"""`query` answers the same from the table and from the lines, and knows where the table does not suffice."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference_logging.cli import query_index
+from inference_logging.cli import query_table
 from inference_logging.cli.questions import QUESTIONS
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
@@ -36,7 +37,7 @@ NEEDS_LINES = [
 
 @pytest.fixture(name="logs")
 def _logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(query_index, "LEAST_BYTES", 0)
+    monkeypatch.setattr(query_table, "LEAST_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     directory = tmp_path / "logs"
     names = ["t0", "t,1", 't"2', "", "é'3"]
@@ -61,14 +62,14 @@ def answer(logs: Path, *arguments: str) -> tuple[int, str, str]:
 
 def count_uses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     uses: list[bool] = []
-    connect = query_index.connect
+    connect = query_table.connect
 
     def counted(*arguments: Any) -> Any:
         connection = connect(*arguments)
         uses.append(connection is not None)
         return connection
 
-    monkeypatch.setattr(query_index, "connect", counted)
+    monkeypatch.setattr(query_table, "connect", counted)
     return uses
 
 
@@ -77,7 +78,7 @@ def test_columns_answer_as_lines_do(logs: Path, sql: str, monkeypatch: pytest.Mo
     uses = count_uses(monkeypatch)
     indexed = answer(logs, sql)
     assert (uses, indexed) == ([True], answer(logs, sql, "--no-index"))
-    assert uses == [True], "--no-index asks no index"
+    assert uses == [True], "--no-index asks no table"
     assert indexed[0] == 0
     assert indexed[1]
 
@@ -99,25 +100,44 @@ def test_questions_have_the_same_answers(logs: Path, name: str, monkeypatch: pyt
     assert sorted(answer(logs, "--example", name)[1].splitlines()) == sorted(
         answer(logs, "--example", name, "--no-index")[1].splitlines()
     )
-    assert uses == [name != "cache-hit-by-prefix"]  # it asks for a field that is not indexed
+    assert uses == [True]
 
 
 @pytest.mark.parametrize(
     "record", [request(1, duration_s="slow"), request(1, duration_s=2), {"event_name": "request", "outcome": "ok"}]
 )
-def test_records_of_an_unusual_form_are_left_to_the_lines(
+def test_records_of_an_unusual_form_are_read_from_their_lines(
     logs: Path, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_segment(logs, [record], number=4, second=200)
     uses = count_uses(monkeypatch)
     sql = "SELECT count(*), sum(duration_s) FROM requests"
     assert answer(logs, sql) == answer(logs, sql, "--no-index")
-    assert uses == [False]
+    assert uses == [True]
 
 
-def test_few_bytes_are_read_as_lines(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_index, "LEAST_BYTES", 1 << 30)
+def test_rows_of_few_bytes_stay_in_memory(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_table, "LEAST_BYTES", 1 << 30)
     uses = count_uses(monkeypatch)
-    assert answer(logs, "SELECT count(*) FROM requests")[0] == 0
-    assert uses == [False]
+    assert answer(logs, "SELECT count(*) FROM requests") == answer(logs, "SELECT count(*) FROM requests", "--no-index")
+    assert uses == [True]
     assert not (logs.parent / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        '"deep":' + "[" * 150 + "]" * 150,
+        '"large":1' + "0" * 308 + "1",
+        '"id":12345678901234567890',
+        '"twice":1,"twice":2',
+    ],
+)
+def test_one_odd_record_fails_no_query_of_its_directory(logs: Path, member: str) -> None:
+    line = b'{"timestamp":"2026-11-21T06:00:00.000000000Z","event_name":"request","pid":1,"outcome":"ok",%b}\n'
+    path = write_segment(logs, [], number=5, second=300)
+    path.write_bytes(path.read_bytes() + line % member.encode())
+    (before,) = json.loads(answer(logs, "SELECT count(*) AS n FROM requests WHERE outcome = 'ok'")[1]).values()
+    path.unlink()
+    (after,) = json.loads(answer(logs, "SELECT count(*) AS n FROM requests WHERE outcome = 'ok'")[1]).values()
+    assert before == after + 1

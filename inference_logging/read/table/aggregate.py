@@ -1,0 +1,281 @@
+"""Answers `aggregate` and `values`: counts over time, distributions, a heat map, groups, and how often values occur."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from inference_logging.read.outcomes import NOT_FAILED
+from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.stats.sketch import PER_E, SMALLEST, Sketch
+from inference_logging.read.table.catalog import Entry
+from inference_logging.read.table.columns import COLUMNS, SEVERITIES, SEVERITY, TIMESTAMP
+from inference_logging.read.table.conditions import with_value
+from inference_logging.read.table.engine import name, text
+from inference_logging.read.table.rows import number
+from inference_logging.read.table.search import MOMENT, Question, Record, Search
+from inference_logging.read.where import as_text, is_absent, look_up
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_MOST_FIELDS: Final = 12
+_BUCKETS: Final = 120
+_GROUPS: Final = 20
+_HEATMAP_ROWS: Final = 40
+_VALUES: Final = 100
+_HEATMAP_SPAN: Final = 1e-6
+"""A heat map begins at this share of the greatest value, or at the least one above it."""
+_LONGEST_VALUE: Final = 1024
+_WHOLE: Final = 1e15
+_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_PER_BAR: Final = 4
+"""Buckets of the sketch in a histogram's bar: about eight bars for each doubling."""
+_SUMS: Final = ("count", "weighted", "errors", "output_tokens", "input_tokens")
+_TOKENS: Final = ("gen_ai.usage.output_tokens", "gen_ai.usage.input_tokens")
+_KNOWN: Final = {**COLUMNS, **dict.fromkeys(RESOURCE, "VARCHAR"), SEVERITY: "BIGINT", TIMESTAMP: "TIMESTAMP"}
+
+_SEVERITY: Final = (
+    f"CASE severity_text {' '.join(f'WHEN {text(word)} THEN {at}' for word, at in SEVERITIES.items())} END"
+)
+
+
+def _number(field: str) -> str:
+    """Return a field's number as SQL; NULL where it has none."""
+    if field == SEVERITY:
+        return f"CAST({_SEVERITY} AS DOUBLE)"
+    is_number = COLUMNS.get(field) in ("BIGINT", "UBIGINT", "DOUBLE")
+    return f"CAST({name(field)} AS DOUBLE)" if is_number else "NULL::DOUBLE"
+
+
+def _value(field: str) -> str:
+    """Return a field's value as SQL: its JSON, which equal values share; 1 and 1.0 are equal, 1 and "1" are not."""
+    kind, column = _KNOWN.get(field), name(field)
+    if kind is None:
+        return "NULL::VARCHAR"
+    if field == SEVERITY:
+        return f"CAST({_SEVERITY} AS VARCHAR)"
+    if field == TIMESTAMP:
+        return f"""'"' || strftime({TIMESTAMP}, '%Y-%m-%dT%H:%M:%S.%n') || 'Z"'"""
+    if kind == "DOUBLE":
+        whole = f"{column} = trunc({column}) AND abs({column}) < {_WHOLE}"
+        return (
+            f"CASE WHEN {whole} THEN CAST(CAST({column} AS BIGINT) AS VARCHAR) "
+            f"ELSE CAST(to_json({column}) AS VARCHAR) END"
+        )
+    return f"CAST(to_json({column}) AS VARCHAR)"
+
+
+def _value_of(record: Record, field: str) -> str | None:
+    """Return the same for a record's value."""
+    found = look_up(record, field)
+    if is_absent(found):
+        return None
+    if isinstance(found, float) and found.is_integer() and abs(found) < _WHOLE:
+        found = int(found)
+    return orjson.dumps(found).decode()
+
+
+def values(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Sequence[Entry]) -> list[Mapping[str, Any]]:
+    """Answer a query. Raises ValueError."""
+    if "field" not in query:
+        raise ValueError("field: must be given")
+    field: str = query["field"]
+    search = Search(cursor, Question(query), entries)
+    search.run(
+        {"g": (_value(field), "VARCHAR")}, lambda record, *_: [_value_of(record, field)], are_columns=field in _KNOWN
+    )
+    return [
+        {"value": orjson.loads(value), "count": count}
+        for value, count in _frequent(search, query.get("limit", _VALUES))
+    ]
+
+
+def _frequent(search: Search, limit: int) -> list[tuple[str, int]]:
+    """Return the most frequent values with their counts."""
+    sql = (
+        f"SELECT g, count(*) AS n FROM ({search.relation}) WHERE g IS NOT NULL AND strlen(g) <= {_LONGEST_VALUE} "
+        f"GROUP BY g ORDER BY n DESC, g LIMIT {int(limit)}"
+    )
+    return search.cursor.execute(sql, search.values).fetchall()
+
+
+class _Buckets:
+    """The buckets of time: between the ends of the query, or the first and the last record of the segments."""
+
+    def __init__(self, question: Question, entries: Sequence[Entry], count: int) -> None:
+        facts = [entry.facts for entry in entries if entry.facts is not None and entry.facts.rows]
+        first = min((one.first_ns for one in facts), default=0)
+        last = max((one.last_ns for one in facts), default=0)
+        self.begin = question.from_ns if question.from_ns > 0 else first
+        self.end = max(question.to_ns if question.to_ns < (1 << 63) - 1 else last + 1, self.begin + 1)
+        self.width = max(1, -(-(self.end - self.begin) // count))
+        self.count = count
+
+    def sql(self) -> str:
+        return f"least(greatest(t - {self.begin}, 0) // {self.width}, {self.count - 1})"
+
+
+def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Sequence[Entry]) -> Mapping[str, Any]:
+    """Answer a query. Raises ValueError."""
+    fields: list[str] = query.get("fields", ["duration_s"])
+    if len(fields) > _MOST_FIELDS:
+        raise ValueError(f"fields: must be {_MOST_FIELDS} at most, not {len(fields)}")
+    question = Question(query)
+    group_by, heatmap = query.get("group_by"), query.get("heatmap")
+    search = Search(cursor, question, entries)
+    buckets = _Buckets(
+        question, search.entries if question.directories is not None else entries, query.get("buckets", _BUCKETS)
+    )
+    numbers = ["adjusted_count", *_TOKENS, *fields, *([heatmap] if heatmap else [])]
+    shape = {
+        "t": (MOMENT, "BIGINT"),
+        "outcome": ("outcome", "VARCHAR"),
+        **{f"n{at}": (_number(field), "DOUBLE") for at, field in enumerate(numbers)},
+        "g": (_value(group_by) if group_by else "NULL::VARCHAR", "VARCHAR"),
+    }
+
+    def found(record: Record, moment: int, _segment: str, _offset: int) -> list[Any]:
+        outcome = look_up(record, "outcome")
+        return [
+            moment,
+            None if is_absent(outcome) else as_text(outcome),
+            *(number(look_up(record, field)) for field in numbers),
+            _value_of(record, group_by) if group_by else None,
+        ]
+
+    are_columns = all(field in _KNOWN for field in (*numbers, *([group_by] if group_by else [])))
+    search.run(shape, found, are_columns=are_columns)
+    groups = [value for value, _ in _frequent(search, query.get("groups_limit", _GROUPS))] if group_by else []
+    sums = _sums(search, buckets, groups)
+    distributions = [_distributions(search, f"n{3 + at}", groups) for at in range(len(fields))]
+
+    def totals(group: str | None) -> dict[str, Any]:
+        of = {field: _summary(sketches.get(group)) for field, sketches in zip(fields, distributions, strict=True)}
+        return {**sums.of(group), "fields": of}
+
+    reached = search.reached
+    return {
+        "from_ns": str(buckets.begin),
+        "to_ns": str(buckets.end),
+        "bucket_ns": buckets.width,
+        **totals(None),
+        "heatmap": _heatmap(search, f"n{len(numbers) - 1}", buckets, query) if heatmap else None,
+        "groups": [{"value": orjson.loads(group), **totals(group)} for group in groups],
+        "outcomes": sums.outcomes,
+        "complete": reached.is_complete,
+        "scanned_rows": reached.rows,
+        "unindexed_bytes": reached.unread_bytes,
+    }
+
+
+class _Sums:
+    """Sums by group and bucket; the group None is all."""
+
+    def __init__(self, buckets: int) -> None:
+        self.outcomes: dict[str, int] = {}
+        self._buckets = buckets
+        self._of: dict[str | None, dict[str, list[Any]]] = {}
+
+    def of(self, group: str | None) -> dict[str, list[Any]]:
+        if group not in self._of:
+            self._of[group] = {name: [0 if name in ("count", "errors") else 0.0] * self._buckets for name in _SUMS}
+        return self._of[group]
+
+    def add(self, group: str | None, bucket: int, sums: Mapping[str, Any]) -> None:
+        of = self.of(group)
+        for sum_name, one in sums.items():
+            of[sum_name][bucket] += one
+
+
+_WEIGHT: Final = "CASE WHEN isfinite(n0) AND n0 > 0 THEN n0 ELSE 1 END"
+"""Sampled records stand for more than one; nothing else is a weight."""
+
+
+def _grouped(groups: Sequence[str], values: dict[str, Any]) -> str:
+    """Return the group of a row as SQL; NULL for those that are not among the groups."""
+    if not groups:
+        return "NULL"
+    return f"CASE WHEN g IN ({', '.join(with_value(values, group) for group in groups)}) THEN g END"
+
+
+def _sums(search: Search, buckets: _Buckets, groups: Sequence[str]) -> _Sums:
+    found, given = _Sums(buckets.count), dict(search.values)
+    group = _grouped(groups, given)
+    sql = f"""
+        SELECT {group}, {buckets.sql()}, outcome, count(*), sum({_WEIGHT}),
+            sum(coalesce(n1, 0) * {_WEIGHT}), sum(coalesce(n2, 0) * {_WEIGHT})
+        FROM ({search.relation}) GROUP BY 1, 2, 3
+    """
+    for value, bucket, outcome, count, weighted, output, given_tokens in search.cursor.execute(sql, given).fetchall():
+        errors = count if outcome is not None and outcome not in NOT_FAILED else 0
+        sums = dict(zip(_SUMS, (count, weighted, errors, output, given_tokens), strict=True))
+        for one in {None, value}:
+            found.add(one, bucket, sums)
+        if outcome is not None:
+            found.outcomes[outcome] = found.outcomes.get(outcome, 0) + count
+    return found
+
+
+def _distributions(search: Search, member: str, groups: Sequence[str]) -> dict[str | None, tuple[Sketch, int]]:
+    """Return the distribution of a number in each group, with the count of its values; the group None is all."""
+    found: dict[str | None, tuple[Sketch, int]] = {}
+    given = dict(search.values)
+    sql = f"""
+        SELECT {_grouped(groups, given)},
+            CASE WHEN {member} >= {SMALLEST} THEN CAST(ceil(ln({member}) * {PER_E!r}) AS INTEGER) END,
+            count(*), sum({_WEIGHT}), sum({member} * {_WEIGHT}), min({member}), max({member})
+        FROM ({search.relation}) WHERE {member} IS NOT NULL GROUP BY 1, 2
+    """
+    for group, bucket, count, weight, total, least, greatest in search.cursor.execute(sql, given).fetchall():
+        for one in {None, group}:
+            sketch, known = found.get(one) or (Sketch(), 0)
+            sketch.add_bucket(bucket, weight, total, least, greatest)
+            found[one] = sketch, known + count
+    return found
+
+
+def _summary(of: tuple[Sketch, int] | None) -> dict[str, Any]:
+    sketch, count = of or (Sketch(), 0)
+    return {
+        "count": count,
+        "mean": sketch.mean,
+        "max": sketch.greatest if count else None,
+        "histogram": _histogram(sketch),
+        **{label: sketch.quantile(share) for label, share in _QUANTILES.items()},
+    }
+
+
+def _histogram(sketch: Sketch) -> dict[str, list[float]]:
+    """Return a distribution as bars whose edges are those of one lattice, whatever it has."""
+    edges, counts = ([0.0], [sketch.zeros]) if sketch.zeros else ([], [])
+    if not sketch.buckets:
+        return {"edges": [*edges, SMALLEST] if edges else [], "counts": counts}
+    bars: dict[int, float] = {}
+    for bucket, weight in sketch.buckets.items():
+        bars[-(-bucket // _PER_BAR)] = bars.get(-(-bucket // _PER_BAR), 0.0) + weight
+    every = range(min(bars), max(bars) + 1)
+    edges += [math.exp(_PER_BAR * (bar - 1) / PER_E) for bar in every] + [math.exp(_PER_BAR * every[-1] / PER_E)]
+    return {"edges": edges, "counts": [*counts, *(bars.get(bar, 0.0) for bar in every)]}
+
+
+def _heatmap(search: Search, member: str, buckets: _Buckets, query: Mapping[str, Any]) -> dict[str, Any]:
+    rows: int = query.get("heatmap_rows", _HEATMAP_ROWS)
+    low, high = search.cursor.execute(
+        f"SELECT min({member}) FILTER ({member} > 0), max({member}) FROM ({search.relation})", search.values
+    ).fetchall()[0]
+    high = high if high is not None and high > 0 else 1.0
+    low = min(max(low if low is not None else high, high * _HEATMAP_SPAN), high)
+    # A little more than the greatest, which belongs to the last row.
+    high = high * 1.000_001 if low < high else high * 2.0
+    step = math.log(high / low) / rows
+    cells = [[0] * rows for _ in range(buckets.count)]
+    row_of = f"least(CAST(floor(ln({member} / {low!r}) / {step!r}) AS INTEGER), {rows - 1})"
+    place = f"CASE WHEN {member} > {low!r} THEN {row_of} ELSE 0 END"
+    sql = f"SELECT {buckets.sql()}, {place}, count(*) FROM ({search.relation}) WHERE {member} IS NOT NULL GROUP BY 1, 2"
+    for bucket, row, count in search.cursor.execute(sql, search.values).fetchall():
+        cells[bucket][row] += count
+    return {"edges": [low * math.exp(step * row) for row in range(rows + 1)], "cells": cells}

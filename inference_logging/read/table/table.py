@@ -1,0 +1,114 @@
+"""The table of records that `view` asks: questions and answers are JSON, so that an answer goes on as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from inference_logging.read.table import aggregate as aggregates
+from inference_logging.read.table import rows as pages
+from inference_logging.read.table.catalog import Catalog, Entry
+from inference_logging.read.table.columns import KINDS
+from inference_logging.read.table.engine import connected
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_MOST_BUDGET_S: Final = 3600.0
+_MOST_KEYS: Final = 5000
+_THREADS: Final = 2
+
+Query = Mapping[str, Any]
+_Find = Callable[["DuckDBPyConnection", Query, Sequence[Entry]], Any]
+
+
+class Table:
+    """The records of directories of segments. All methods can be called from any thread.
+
+    A wrong question raises ValueError with a sentence that names parameter and value.
+    """
+
+    def __init__(
+        self, directories: Sequence[Path], prefixes: Sequence[str] | None, cache_directory: Path | None
+    ) -> None:
+        """Begin, with nothing read; a directory that does not exist yet has no segments.
+
+        Raises OSError naming a directory that cannot be read, ``MissingExtraError``.
+        """
+        self._connection = connected()
+        self._connection.execute(f"SET threads = {_THREADS}")
+        self._connection.execute("SET memory_limit = '1GB'")
+        self._connection.execute("SET temp_directory = ''")
+        self._connection.execute("SET enable_external_file_cache = false")
+        self._catalog = Catalog(self._connection, directories, prefixes, cache_directory)
+
+    def refresh(self, budget_s: float) -> bytes:
+        """Look for new segments and records, for about ``budget_s`` seconds; return the progress."""
+        if not 0 <= budget_s <= _MOST_BUDGET_S:
+            raise ValueError(f"budget_s={budget_s}: must be from 0 to {_MOST_BUDGET_S:g}")
+        return orjson.dumps(self._catalog.refresh(budget_s))
+
+    def rows(self, query: bytes) -> bytes:
+        """Return the records that fulfil a query, a page of them, each with its key."""
+        return self._answer(pages.rows, query)
+
+    def aggregate(self, query: bytes) -> bytes:
+        """Return counts over time, distributions and groups of the records that fulfil a query."""
+        return self._answer(aggregates.aggregate, query)
+
+    def values(self, query: bytes) -> bytes:
+        """Return the values of a field with their counts, most frequent first."""
+        return self._answer(aggregates.values, query)
+
+    def line(self, key: str) -> bytes:
+        """Return a whole record. Raises KeyError where it is gone."""
+        (found,) = pages.lines(self._catalog.snapshot, [key])
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def lines(self, keys: bytes) -> bytes:
+        """Return the whole records of a list of keys; null where one is gone."""
+        wanted = _json(keys, "keys")
+        if not isinstance(wanted, list) or not all(isinstance(key, str) for key in wanted):
+            raise ValueError("keys: must be a list of texts")
+        if len(wanted) > _MOST_KEYS:
+            raise ValueError(f"keys: {len(wanted)} are too many, at most {_MOST_KEYS}")
+        found = pages.lines(self._catalog.snapshot, wanted)
+        return b"[" + b",".join(line if line is not None else b"null" for line in found) + b"]"
+
+    def fields(self) -> bytes:
+        """Return the fields that have columns: name and type."""
+        return orjson.dumps([{"name": name, "type": kind, "indexed": True} for name, kind in KINDS.items()])
+
+    def cache_directories(self) -> list[Path]:
+        """Return where the files are."""
+        return self._catalog.cache_directories()
+
+    def _answer(self, find: _Find, query: bytes) -> bytes:
+        import duckdb
+
+        asked = _json(query, "query")
+        if not isinstance(asked, dict):
+            raise ValueError("query: must be a JSON object")
+        given = {name: value for name, value in asked.items() if value is not None}
+        try:
+            return self._found(find, given)
+        except duckdb.Error:
+            # A file was removed or damaged meanwhile, or rows in memory have become a file.
+            self._catalog.inspect()
+            return self._found(find, given)
+
+    def _found(self, find: _Find, given: Query) -> bytes:
+        with self._connection.cursor() as cursor:
+            return orjson.dumps(find(cursor, given, self._catalog.snapshot))
+
+
+def _json(content: bytes, name: str) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"{name}: not JSON: {error}") from None

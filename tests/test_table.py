@@ -1,0 +1,577 @@
+"""The table of records: what it answers is what Python finds in the lines, whatever they hold."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import orjson
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inference_logging.read.stats.sketch import Sketch
+from inference_logging.read.table.columns import KINDS
+from inference_logging.read.table.table import Table
+from inference_logging.read.where import Condition
+from tests.segment_files import BEGUN, log, request, stamp, write_segment
+
+NUMBERS = [
+    "duration_s", "http.response.status_code", "gen_ai.usage.input_tokens", "engine.queued_s", "pid", "seq", "chunks",
+]  # fmt: skip
+TEXTS = ["outcome", "tenant.id", "http.route", "error.type", "logger", "event_name", "severity_text", "enduser.id"]
+IDS = ["trace_id", "span_id", "request_id", "boot_id"]
+# Fields without a column, and ways to fields.
+OTHERS = [
+    "message", "attributes", "attributes.n", "attributes.a.b", "gen_ai", "http", "http.response", "service.name",
+    "severity", "outcome.x", "k8s", "timestamp",
+]  # fmt: skip
+
+words = st.sampled_from(["ok", "error", "", "é😀", 'a"b\\c', "x\ny\t\x00", "1", "1.0", "null", "'", "it's", "\u2028"])
+numbers = st.one_of(
+    st.integers(-3, 600),
+    st.integers(-(2**63), 2**64 - 1),
+    st.sampled_from([0.5, 1.0, 1e-7, 1e16, 1.5, 2.0**53, -0.0, 1e300, 123456.789012, 0.1 + 0.2]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+ids = st.one_of(
+    st.integers(0, 2**128 - 1).map(lambda number: f"{number:032x}"),
+    st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}"),
+    words,
+)
+scalars = st.one_of(st.none(), st.booleans(), numbers, words)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["n", "a", "b", "a.b", "id", "x"]), inner, max_size=3),
+    ),
+    max_leaves=5,
+)
+usual = st.fixed_dictionaries(
+    {},
+    optional={
+        "timestamp": st.one_of(st.integers(0, 100).map(stamp), words),
+        **dict.fromkeys(NUMBERS, numbers),
+        **dict.fromkeys(TEXTS, words),
+        **dict.fromkeys(IDS, ids),
+    },
+)
+odd = st.dictionaries(st.sampled_from(NUMBERS + TEXTS + IDS + OTHERS + ["tenant", "error"]), values, max_size=4)
+records = st.tuples(usual, odd, st.integers(0, 3)).map(
+    lambda parts: {**parts[0], **(parts[1] if parts[2] == 0 else {})}
+)
+conditions = st.tuples(
+    st.sampled_from(NUMBERS + TEXTS + IDS + OTHERS),
+    st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]),
+    st.one_of(
+        words,
+        ids,
+        numbers.map(str),
+        st.sampled_from([
+            "1_000", "inf", "-inf", "nan", "1e400", "١٢", "9" * 40, "-" + "9" * 40, "1_", "0x1", "true", "{'n': 1}",
+            "None", "2026-11-21T05:00:50", " 5 ", "+1", "9007199254740993", "INFO", "9",
+        ]),
+    ),
+).map("".join)  # fmt: skip
+
+
+def conditions_on(rows: list[dict[str, Any]]) -> st.SearchStrategy[str]:
+    """Make conditions whose values occur in the records, or parts of them, and others."""
+    pairs = [(name, value) for row in rows for name, value in row.items() if isinstance(value, str | int | float)]
+    if not pairs:
+        return conditions
+    operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"])
+    parts = st.sampled_from([slice(None), slice(None), slice(1), slice(1, None)])
+    near = st.tuples(st.sampled_from(pairs), operators, parts)
+    return st.one_of(near.map(lambda drawn: f"{drawn[0][0]}{drawn[1]}{str(drawn[0][1])[drawn[2]]}"), conditions)
+
+
+def open_table(directory: Path, cache: Path) -> Table:
+    table = Table([directory], None, cache)
+    while not json.loads(table.refresh(10))["done"]:
+        pass
+    return table
+
+
+def ask(table: Table, question: str, **query: Any) -> Any:
+    return json.loads(getattr(table, question)(json.dumps(query).encode()))
+
+
+def found(table: Table, **query: Any) -> set[str]:
+    """Return the keys of all pages."""
+    keys: set[str] = set()
+    answer = ask(table, "rows", limit=50, **query)
+    while True:
+        page = [row["key"] for row in answer["rows"]]
+        assert not keys & set(page), "a row came twice"
+        keys |= set(page)
+        if answer["next"] is None:
+            assert answer["complete"]
+            return keys
+        answer = ask(table, "rows", limit=50, after=answer["next"], **query)
+
+
+def lines_of(path: Path, resource: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the records of a plain segment by their keys, with what its header gives to each."""
+    offset, by_key = 0, {}
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            record = None
+        is_framing = isinstance(record, dict) and (
+            record.get("event_name") in ("segment.header", "segment.footer") and "pid" not in record
+        )
+        if isinstance(record, dict) and not is_framing:
+            by_key[f"{path.name}:{offset}"] = {**resource, **record}
+        offset += len(line) + 1
+    return by_key
+
+
+def expected(by_key: Mapping[str, Mapping[str, Any]], where: Iterable[str]) -> set[str]:
+    parsed = [Condition.parse(text) for text in where]
+    return {key for key, record in by_key.items() if all(condition.holds(record) for condition in parsed)}
+
+
+RESOURCES = {"service.name": "chat", "k8s.pod.name": "pod-1"}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(st.lists(records, min_size=1, max_size=12), st.data(), st.booleans())
+def test_conditions_find_what_python_finds(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], data: st.DataObject, compressed: bool
+) -> None:
+    drawn = data.draw(st.lists(conditions_on(rows), min_size=10, max_size=20))
+    directory = tmp_path_factory.mktemp("segments")
+    path = write_segment(directory, rows, resource=RESOURCES)
+    by_key = {
+        key: {"severity": number, **record} if (number := severity(record)) is not None else record
+        for key, record in lines_of(path, RESOURCES).items()
+    }
+    if compressed:
+        path.unlink()
+        write_segment(directory, rows, resource=RESOURCES, compressed=True)
+    table = open_table(directory, tmp_path_factory.mktemp("cache"))
+    for where in ([], drawn[:2], *([one] for one in drawn)):
+        wanted = expected(by_key, where)
+        assert found(table, where=where) == wanted, where
+    assert sum(ask(table, "aggregate", where=drawn[:1])["count"]) == len(expected(by_key, drawn[:1]))
+    assert found(table, where=drawn[:1], order="oldest") == expected(by_key, drawn[:1])
+
+
+def severity(record: Mapping[str, Any]) -> int | None:
+    names = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"]
+    text = record.get("severity_text")
+    return 1 + 4 * names.index(text) if text in names else None
+
+
+@pytest.mark.parametrize("text", ["", "outcome", "=x", " =x", "a b", "a!b"])
+def test_text_that_is_no_condition_is_refused_as_python_refuses_it(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="must be FIELD") as theirs:
+        Condition.parse(text)
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(ValueError, match="must be FIELD") as ours:
+        ask(Table([tmp_path / "logs"], None, tmp_path), "rows", where=[text])
+    assert str(theirs.value).split(": ")[1] in str(ours.value)
+
+
+@pytest.fixture(name="logs")
+def _logs(tmp_path: Path) -> Path:
+    directory = tmp_path / "logs"
+    many = [
+        request(
+            n / 100, "ok" if n % 50 else "error", duration_s=n / 1000 + 0.0005, chunks=n % 90,
+            **{"tenant.id": f"t{n % 5}", "gen_ai.usage.output_tokens": n % 700, "adjusted_count": 1.0 + n % 2},
+        )
+        for n in range(4000)
+    ]  # fmt: skip
+    write_segment(directory, many, resource=RESOURCES)
+    write_segment(directory, [log(50, f"note {n}") for n in range(30)], number=2, second=50, compressed=True)
+    write_segment(directory, [request(60 + n, duration_s=9.5) for n in range(20)], number=3, second=60, sealed=False)
+    return directory
+
+
+@pytest.fixture(name="table")
+def _table(logs: Path, tmp_path: Path) -> Table:
+    return open_table(logs, tmp_path / "cache")
+
+
+def python_records(logs: Path) -> list[dict[str, Any]]:
+    from inference_logging.segments import read_records
+
+    return list(read_records(logs))
+
+
+def test_orders_and_pages_are_those_of_sorting(logs: Path, table: Table) -> None:
+    durations = sorted((r["duration_s"] for r in python_records(logs) if "duration_s" in r), reverse=True)
+    query: dict[str, Any] = {"order": "-duration_s", "limit": 700, "fields": ["duration_s"]}
+    pages = []
+    answer = ask(table, "rows", **query)
+    pages += answer["rows"]
+    while answer["next"]:
+        answer = ask(table, "rows", **query, after=answer["next"])
+        pages += answer["rows"]
+    assert [row["duration_s"] for row in pages] == durations
+    newest = ask(table, "rows", limit=1000)["rows"]
+    stamps = [int(row["timestamp_ns"]) for row in newest]
+    assert stamps == sorted(stamps, reverse=True)
+    oldest = ask(table, "rows", limit=1000, order="oldest")["rows"]
+    assert [int(row["timestamp_ns"]) for row in oldest] == sorted(int(row["timestamp_ns"]) for row in oldest)
+    assert not {row["key"] for row in newest} & {row["key"] for row in oldest}
+
+
+def test_rows_have_the_fields_of_their_lines_and_of_their_segment(table: Table) -> None:
+    (row,) = ask(table, "rows", where=["service.name=chat", "seq=1000"])["rows"]
+    record = orjson.loads(table.line(row["key"]))
+    assert record["seq"] == 1000
+    assert row.items() >= {"tenant.id": "t0", "service.name": "chat", "severity": 9, "duration_s": 0.1005}.items()
+    assert {name: value for name, value in row.items() if name in record} == {
+        name: value for name, value in record.items() if name in KINDS and name != "timestamp"
+    }
+
+
+def test_the_aggregate_is_that_of_python(logs: Path, table: Table) -> None:
+    requests = [record for record in python_records(logs) if record["event_name"] == "request"]
+    answer = ask(
+        table, "aggregate", events=["request"], group_by="tenant.id", groups_limit=2, buckets=7, heatmap="duration_s"
+    )
+    assert sum(answer["count"]) == len(requests)
+    assert sum(answer["errors"]) == sum(record["outcome"] != "ok" for record in requests)
+    assert sum(answer["weighted"]) == sum(record.get("adjusted_count", 1) for record in requests)
+    tokens = sum(r.get("gen_ai.usage.output_tokens", 0) * r.get("adjusted_count", 1) for r in requests)
+    assert sum(answer["output_tokens"]) == tokens
+    assert answer["outcomes"] == {"ok": 3940, "error": 80}
+    assert sum(map(sum, answer["heatmap"]["cells"])) == len(requests)
+    assert [group["value"] for group in answer["groups"]] == ["t0", "t1"]
+    assert sum(answer["groups"][0]["count"]) == 800
+    weighted = sorted((r["duration_s"], r.get("adjusted_count", 1.0)) for r in requests)
+    for name, share in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)):
+        left = share * sum(weight for _, weight in weighted)
+        for exact, weight in weighted:
+            left -= weight
+            if left <= 0:
+                assert math.isclose(answer["fields"]["duration_s"][name], exact, rel_tol=0.01)
+                break
+
+
+def test_values_come_with_their_counts(table: Table) -> None:
+    assert ask(table, "values", field="tenant.id", limit=2) == [
+        {"value": "t0", "count": 800}, {"value": "t1", "count": 800},
+    ]  # fmt: skip
+    assert ask(table, "values", field="http.response.status_code", where=["outcome=error"]) == [
+        {"value": 500, "count": 80}
+    ]
+    assert ask(table, "values", field="message", text="NOTE 2")[0]["count"] == 1
+    assert ask(table, "values", field="k8s.pod.name", events=["log"]) == []
+
+
+def test_text_is_found_with_its_escapes_resolved(tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    write_segment(directory, [log(1, 'say "Hi" to\tÉva'), log(2, "nothing")])
+    table = open_table(directory, tmp_path / "cache")
+    assert len(found(table, text='SAY "hi" TO\té'.replace("é", "É"))) == 1
+    assert len(found(table, text="É")) == 1
+    assert found(table, text="\\t") == set()
+
+
+def test_times_and_traces_bound_the_answer(table: Table) -> None:
+    at = int((BEGUN.timestamp() + 10) * 1e9)
+    rows = ask(table, "rows", from_ns=at, to_ns=str(at + 1_000_000_000), limit=1000)
+    assert (len(rows["rows"]), rows["matched"]) == (100, 100)
+    assert len(found(table, trace=f"{1000:032x}")) == 1
+    assert len(found(table, trace=f" {'0' * 29}3E8".lower())) == 1
+    assert found(table, trace="f") == set()
+
+
+@pytest.mark.parametrize(
+    ("query", "names"), [({"order": "outcome"}, "order="), ({"after": "x"}, "after="), ({"where": ["x"]}, "where=")]
+)
+def test_a_wrong_query_is_refused_by_name_and_value(table: Table, query: dict[str, Any], names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        ask(table, "rows", **query)
+    with pytest.raises(ValueError, match="query: not JSON"):
+        table.rows(b"{")
+
+
+def test_a_directory_that_is_not_there_has_no_segments_yet_and_a_file_is_named(tmp_path: Path) -> None:
+    table = Table([tmp_path / "nowhere"], None, tmp_path / "cache")
+    assert json.loads(table.refresh(10.0))["segments"] == 0
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file"):
+        Table([tmp_path / "file"], None, tmp_path / "cache")
+
+
+def test_only_records_from_a_place_on_come_each_is_counted_and_the_end_is_reported(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, [request(n) for n in range(30)], sealed=False)
+    write_segment(tmp_path, [request(n) for n in range(3)], number=2)
+    begin = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b"".join(orjson.dumps(request(n)) + b"\n" for n in (40, 5, 7)))
+    table = open_table(tmp_path, tmp_path / "cache")
+    answer = ask(table, "rows", segments={path.name: begin}, order="oldest", limit=2)
+    assert [row["seq"] for row in answer["rows"]] == [5000, 7000]
+    assert (answer["matched"], answer["reached"]) == (3, {path.name: path.stat().st_size})
+    assert ask(table, "rows", segments={"another": 0})["rows"] == []
+
+
+def test_a_directory_is_chosen_by_the_path_that_was_given(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    write_segment(one, [request(n) for n in range(3)])
+    write_segment(other, [request(n) for n in range(5)], number=2)
+    table = Table([one, other], None, tmp_path / "cache")
+    table.refresh(10)
+    for directories, count in (([other], 5), ([one, other], 8), ([], 0), (["/nowhere"], 0)):
+        assert len(ask(table, "rows", directories=list(map(str, directories)))["rows"]) == count
+
+
+def test_a_live_segment_is_in_memory_until_its_writer_has_gone(tmp_path: Path) -> None:
+    logs, cache = tmp_path / "logs", tmp_path / "cache"
+    path = write_segment(logs, [request(1)], sealed=False)
+    with path.open("ab") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        table = open_table(logs, cache)
+        for number in range(2, 6):
+            writer.write(orjson.dumps(request(number)) + b"\n")
+            writer.flush()
+            assert json.loads(table.refresh(10))["live_rows"] == number
+            assert ask(table, "rows", limit=1)["rows"][0]["seq"] == number * 1000
+        assert not list(cache.rglob("*.parquet"))
+    assert json.loads(table.refresh(10))["live_rows"] == 0
+    assert len(list(cache.rglob("*.parquet"))) == 1
+    assert len(found(table)) == 5
+
+
+def test_live_segments_grow_and_keep_their_whole_lines(tmp_path: Path) -> None:
+    directory, cache = tmp_path / "logs", tmp_path / "cache"
+    path = write_segment(directory, [log(1)], sealed=False, tail=b'{"timestamp":')
+    table = open_table(directory, cache)
+    assert len(found(table)) == 1
+    whole = path.read_bytes().rpartition(b"\n")[0] + b"\n"
+    path.write_bytes(whole + orjson.dumps(log(2)) + b"\n")
+    table.refresh(1)
+    assert len(found(table)) == 2
+    path.write_bytes(whole)
+    table.refresh(1)
+    assert len(found(table)) == 1
+
+
+def test_only_chosen_prefixes_are_read_and_one_segment_once(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    path = write_segment(one, [log(1)])
+    write_segment(one, [log(2)], prefix="more")
+    other.mkdir()
+    (other / path.name).write_bytes(path.read_bytes())
+    table = Table([one, other], ["svc"], tmp_path / "cache")
+    progress = json.loads(table.refresh(1))
+    assert (progress["segments"], progress["rows"]) == (1, 1)
+    assert any("is in" in problem for problem in progress["problems"])
+    assert Table([one, one], None, tmp_path / "cache").refresh(1).count(b'"segments":2') == 1
+
+
+def test_the_page_shows_the_very_record_of_each_key(logs: Path, table: Table) -> None:
+    wanted = {key: record for path in logs.glob("*.jsonl") for key, record in lines_of(path, {}).items()}
+    keys = sorted(found(table, where=["service.name=chat", "chunks<9"]))
+    assert len(keys) > 400
+    whole = json.loads(table.lines(orjson.dumps(keys)))
+    assert whole == [wanted[key] for key in keys]
+    assert [json.loads(table.line(key)) for key in keys[:20]] == whole[:20]
+    segment, _, offset = keys[7].rpartition(":")
+    gone = [f"{segment}:{int(offset) + 1}", f"{segment}:{1 << 62}", "nonsense", f"other:{offset}"]
+    assert json.loads(table.lines(orjson.dumps([*gone, keys[7]]))) == [None] * 4 + [wanted[keys[7]]]
+    for key in gone:
+        with pytest.raises(KeyError):
+            table.line(key)
+
+
+def test_a_quantile_is_that_of_stats(logs: Path, table: Table) -> None:
+    sketch = Sketch()
+    for record in python_records(logs):
+        if record["event_name"] == "request":
+            sketch.add(record["duration_s"], record.get("adjusted_count", 1.0))
+    answer = ask(table, "aggregate", events=["request"], fields=["duration_s"])["fields"]["duration_s"]
+    assert {name: answer[name] for name in ("p50", "p90", "p95", "p99")} == {
+        "p50": sketch.quantile(0.5), "p90": sketch.quantile(0.9), "p95": sketch.quantile(0.95),
+        "p99": sketch.quantile(0.99),
+    }  # fmt: skip
+    assert sum(answer["histogram"]["counts"]) == sketch.count
+
+
+def test_a_file_for_each_sealed_segment_is_read_by_others(logs: Path, table: Table, tmp_path: Path) -> None:
+    files = sorted((tmp_path / "cache").rglob("*.parquet"))
+    assert [path.name.removesuffix(".parquet") for path in files] == sorted(
+        path.name.removesuffix(".zst") for path in logs.iterdir()
+    )
+    assert {path.stat().st_mode & 0o777 for path in (*files, *(tmp_path / "cache").rglob("*.json"))} == {0o600}
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == files[0].parent.stat().st_mode & 0o777 == 0o700
+    sql = f"SELECT count(*), max(duration_s), bool_or(odd), min(timestamp)::VARCHAR FROM '{files[0]}'"
+    assert asked(sql) == [(4000, pytest.approx(3.9995), False, "2026-11-21 05:00:00")]
+
+
+def test_the_statement_of_the_page_answers(logs: Path, table: Table, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "segment-index.md").read_text(encoding="utf-8")
+    sql = page.partition("```sql\n")[2].partition("```")[0]
+    answer = asked(sql.replace("~/.cache/inference-logging", str(tmp_path / "cache")))
+    tenants = [record.get("tenant.id") for record in python_records(logs) if record["event_name"] == "request"]
+    assert {tenant: count for tenant, count, _ in answer} == Counter(tenants)
+
+
+def asked(sql: str) -> list[Any]:
+    """Return what another program's DuckDB answers."""
+    with duckdb.connect() as connection:
+        return connection.execute(sql).fetchall()
+
+
+def rows_of(directory: Path, cache: Path) -> int:
+    table = Table([directory], None, cache)
+    progress = json.loads(table.refresh(10))
+    assert progress["done"], progress
+    assert len(found(table)) == progress["rows"]
+    return int(progress["rows"])
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def poison(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[100:200] = bytes(100)
+    path.write_bytes(content)
+
+
+def link(path: Path) -> None:
+    other = path.with_name("elsewhere")
+    path.rename(other)
+    path.symlink_to(other)
+
+
+def exchange(path: Path) -> None:
+    duckdb.sql(f"COPY (SELECT 1 AS a) TO '{path}' (FORMAT parquet)")
+
+
+@pytest.mark.parametrize("harm", [cut, poison, link, exchange, Path.unlink])
+@pytest.mark.parametrize("suffix", ["parquet", "json"])
+def test_a_harmed_file_of_the_cache_is_made_again(tmp_path: Path, harm: Callable[[Path], None], suffix: str) -> None:
+    logs, cache = tmp_path / "logs", tmp_path / "cache"
+    write_segment(logs, [request(n) for n in range(50)])
+    assert rows_of(logs, cache) == 50
+    (path,) = cache.rglob(f"*.{suffix}")
+    harm(path)
+    assert rows_of(logs, cache) == 50
+    (path,) = cache.rglob("*.jsonl.parquet")
+    assert asked(f"SELECT count(*) FROM '{path}'") == [(50,)]
+    assert not path.is_symlink()
+
+
+def test_a_file_that_is_damaged_under_a_server_is_left_out_and_made_again(tmp_path: Path) -> None:
+    logs, cache = tmp_path / "logs", tmp_path / "cache"
+    write_segment(logs, [request(n) for n in range(50)])
+    table = open_table(logs, cache)
+    (path,) = cache.rglob("*.parquet")
+    path.write_bytes(b"nothing")
+    answer = ask(table, "rows")
+    assert (answer["rows"], answer["complete"]) == ([], False)
+    table.refresh(10)
+    assert len(found(table)) == 50
+
+
+def test_a_cache_of_another_user_or_behind_a_link_is_not_used(tmp_path: Path) -> None:
+    logs, cache = tmp_path / "logs", tmp_path / "cache"
+    write_segment(logs, [request(1)])
+    assert rows_of(logs, cache) == 1
+    (folder,) = cache.iterdir()
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    table = Table([logs], None, cache)
+    progress = json.loads(table.refresh(10))
+    assert (progress["rows"], len(progress["problems"])) == (1, 1)
+    assert "no link; rows are kept in memory" in progress["problems"][0]
+    assert len(found(table)) == 1
+
+
+def test_another_segment_of_the_same_name_has_its_own_rows(tmp_path: Path) -> None:
+    logs, cache = tmp_path / "logs", tmp_path / "cache"
+    path = write_segment(logs, [request(n) for n in range(5)])
+    assert rows_of(logs, cache) == 5
+    path.unlink()
+    write_segment(logs, [request(n) for n in range(7)])
+    assert rows_of(logs, cache) == 7
+    path.unlink()
+    write_segment(logs, [request(1)], number=2)
+    assert rows_of(logs, cache) == 1
+    assert [path.name[-15:] for path in cache.rglob("*.parquet")] == ["2.jsonl.parquet"], (
+        "that of a removed one is gone"
+    )
+
+
+def test_a_segment_that_is_compressed_keeps_its_table(tmp_path: Path) -> None:
+    logs, cache = tmp_path / "logs", tmp_path / "cache"
+    path = write_segment(logs, [request(n) for n in range(5)])
+    table = open_table(logs, cache)
+    (file,) = cache.rglob("*.parquet")
+    made, facts, keys = file.stat().st_ino, path.stat(), found(table)
+    packed = path.with_name(f"{path.name}.zst")
+    packed.write_bytes(zstandard.ZstdCompressor().compress(path.read_bytes()))
+    os.utime(packed, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    path.unlink()
+    table.refresh(10)
+    assert found(table) == keys
+    assert file.stat().st_ino == made
+    assert all(json.loads(table.line(key))["event_name"] == "request" for key in keys)
+
+
+def test_lines_that_are_no_records_are_left_out_and_counted(tmp_path: Path) -> None:
+    deep = b'{"pid":1,"a":' + b"[" * 200_000
+    noise = [b"{", b"", b"[1]", b"\0\0", b'{"a":"\xff"}', deep, b'{"a":1,}', b"nonsense", b'{"pid":1,"x":"\\ud800"}']
+    path = write_segment(tmp_path, [request(n) for n in range(9)], sealed=False)
+    path.write_bytes(path.read_bytes() + b"\n".join(noise) + b"\n" + orjson.dumps(request(9)) + b"\n")
+    table = Table([tmp_path], None, tmp_path / "cache")
+    progress = json.loads(table.refresh(10))
+    assert progress["rows"] == 10
+    assert f"{len(noise)} lines are no records" in progress["problems"][0]
+
+
+def test_the_last_rows_are_there_before_the_segment_is_read_and_the_answer_says_that_it_is_not_whole(
+    tmp_path: Path,
+) -> None:
+    many = 8000
+    path = write_segment(tmp_path, [request(n, chunks=n) for n in range(many)], resource=RESOURCES)
+    table = Table([tmp_path], None, tmp_path / "cache")
+    progress = json.loads(table.refresh(0))
+    assert (progress["done"], progress["indexed_segments"]) == (False, 0)
+    shown = ask(table, "rows", limit=1000, fields=["chunks", "service.name"])
+    assert [row["chunks"] for row in shown["rows"]] == list(range(many - 1, many - 1001, -1))
+    assert (shown["complete"], shown["matched"]) == (False, None)
+    assert 0 < shown["unindexed_bytes"] < path.stat().st_size
+    assert shown["rows"][0]["service.name"] == "chat"
+    while not json.loads(table.refresh(10))["done"]:
+        pass
+    whole = ask(table, "rows", limit=1000, fields=["chunks", "service.name"])
+    assert (whole["rows"], whole["complete"]) == (shown["rows"], True)
+    assert sum(ask(table, "aggregate")["count"]) == many
+
+
+def test_a_search_that_stops_goes_on_from_there(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(n / 10, f"note {n}") for n in range(9000)])
+    table = open_table(tmp_path, tmp_path / "cache")
+    query: dict[str, Any] = {"text": "note 77", "budget_s": 1e-9, "limit": 200}
+    answer = ask(table, "rows", **query)
+    assert (answer["complete"], answer["matched"]) == (False, None)
+    assert answer["searched_to_ns"] is not None
+    seen, pages = [*answer["rows"]], 1
+    while answer["next"]:
+        answer = ask(table, "rows", **query, after=answer["next"])
+        seen += answer["rows"]
+        pages += 1
+    assert [row["seq"] for row in seen] == sorted((row["seq"] for row in seen), reverse=True)
+    assert len({row["key"] for row in seen}) == len(seen) == 111
+    assert pages > 3
