@@ -43,7 +43,7 @@ fn a_wrong_value_is_reported_by_parameter_value_and_what_is_allowed() {
         refused(r#"{"chunks": "all", "skip_paths": ["/a", "b"], "queu_bytes": 1}"#),
         [
             r#"chunks="all": must be one of "off", "summary", "timeline", "events""#,
-            r#"skip_paths="b" (item 2): must be a path in which {name} stands for one segment and * at the end for all that follows"#,
+            r#"skip_paths="b" (item 2): must be a path in which {name} is any one segment and * at the end the rest"#,
             "queu_bytes: unknown parameter, the nearest known is queue_bytes",
         ]
     );
