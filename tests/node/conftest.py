@@ -21,7 +21,7 @@ FAILED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tell the fixtures of a test whether it failed."""
+    """Let the fixtures of a test know whether it failed."""
     report = yield
     if report.failed:
         item.stash[FAILED] = True

@@ -21,7 +21,7 @@ _GAP_BYTES: Final = 64 << 10
 
 
 class Identity(NamedTuple):
-    """What tells a file from another one, and from itself after a change."""
+    """What differs between two files, and in one file after a change."""
 
     compressed: bool
     inode: int

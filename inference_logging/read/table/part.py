@@ -1,6 +1,6 @@
 """The rows of lines, in a table of the engine: of a live segment while it grows, of a sealed one until it is a file.
 
-The engine reads what it can read exactly, and tells the keys and types of the lines; a line whose keys or types are not
+The engine reads what it can read exactly, and lists the keys and types of the lines; a line whose keys or types are not
 those of the columns is judged by Python's reader, as all other readers of segments do it.
 """
 
