@@ -24,6 +24,7 @@ SUFFICES = [
     "SELECT duration_s FROM requests ORDER BY #1 LIMIT 3",
     'SELECT "error.type" IS NULL AS e, "http.route" AS r FROM requests ORDER BY ALL',
     "SELECT count(DISTINCT \"url.path\"), '*' AS star FROM requests -- the end",
+    "SELECT outcome, duration_s FROM requests WHERE outcome = 'client_disconnect' AND duration_s > 0.6 ORDER BY ALL",
 ]
 NEEDS_LINES = [
     "SELECT * FROM requests", "SELECT requests FROM requests", "FROM logs", "DESCRIBE requests",
@@ -32,6 +33,17 @@ NEEDS_LINES = [
     "SELECT attributes->>'n' FROM logs", "SUMMARIZE requests", "SELECT n FROM records",
     "SELECT count(*) FROM information_schema.columns WHERE table_name = 'requests'", "SELECT 1 AS one",
     "SELECT nothing FROM requests",
+    *(
+        f"{statement} WHERE {condition}"
+        for statement in (
+            "SELECT * FROM requests", "FROM requests", "SELECT r.* FROM requests r", "SELECT requests FROM requests",
+            "SELECT to_json(r) FROM requests r", "SELECT hash(r) FROM requests r",
+            "SELECT * EXCLUDE (outcome) FROM requests", "SELECT * LIKE 'o%' FROM requests",
+            "SELECT COLUMNS('o.*') FROM requests", "SELECT count(DISTINCT requests) FROM requests",
+        )
+        for condition in ("outcome = 'client_disconnect'", "outcome = 'ok' AND duration_s > 0.6")
+    ),
+    "SELECT * FROM requests WHERE outcome = 'ok' LIMIT 0", "SELECT * FROM requests WHERE 1 = 0",
 ]  # fmt: skip
 
 
