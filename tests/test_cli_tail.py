@@ -43,6 +43,19 @@ def test_the_last_records_come_by_time_over_all_segments(directory: Path) -> Non
     assert messages(done.out) == [f"m{number}" for number in range(3, 12)]
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("condition", [(), ("--where", "logger=app")])
+def test_the_last_records_come_by_time_where_the_lines_are_those_of_several_workers(
+    tmp_path: Path, compressed: bool, condition: tuple[str, ...]
+) -> None:
+    # The listener writes what one worker's queue has before it looks at the next one's.
+    lines = [log(at, f"m{at}", logger="app") for worker in range(4) for at in range(worker, 40, 4)]
+    write_segment(tmp_path, lines, compressed=compressed)
+    for last in (1, 5, 8, 39):
+        done = run("tail", str(tmp_path), "--json", "-n", str(last), *condition)
+        assert messages(done.out) == [f"m{at}" for at in range(40 - last, 40)]
+
+
 def test_ten_records_come_unless_it_is_said_otherwise_and_none_if_none_are_wanted(directory: Path) -> None:
     assert len(run("tail", str(directory)).out.splitlines()) == 10
     assert run("tail", str(directory), "-n", "0").out == ""

@@ -54,9 +54,9 @@ class Condition(NamedTuple):
         value = match["value"].strip()
         return cls(match["field"].strip(), match["operator"], value, _number(value))
 
-    def in_full(self, has: Callable[[str], bool] = bool) -> str:
-        """Return the condition with the full name of its field."""
-        return f"{full_name(self.field, has)}{self.operator}{self.value}"
+    def in_full(self) -> str:
+        """Return the condition with the full name of its field, where that is one."""
+        return f"{full_name(self.field)}{self.operator}{self.value}"
 
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Return whether ``record`` fulfils the condition."""
@@ -76,10 +76,10 @@ class Condition(NamedTuple):
         return (by == "=" or isinstance(found, str)) and _COMPARE[by](as_text(found), self.value)
 
 
-def full_name(field: str, has: Callable[[str], bool] = bool) -> str:
-    """Return the field that a short name means: if it means several, the first that ``has`` accepts, else the first."""
+def full_name(field: str) -> str:
+    """Return the field that a short name means; one that means several keeps its name."""
     names = ALIASES.get(field, (field,))
-    return next(filter(has, names), names[0]) if len(names) > 1 else names[0]
+    return names[0] if len(names) == 1 else field
 
 
 def look_up(record: Mapping[str, Any], field: str) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import heapq
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import orjson
 
@@ -31,6 +31,10 @@ from inference_logging.read.segments.reading import (
 
 Kind: TypeAlias = Literal["begun", "ended", "truncated", "removed"]
 
+_Found = TypeVar("_Found")
+
+_BEGIN = b'{"timestamp":"'
+_STAMP_BYTES = len("2026-01-01T00:00:00.000000000Z")
 _LAST_LINE_BYTES = 256 << 10  # more than the longest footer
 
 
@@ -92,6 +96,24 @@ def follow_records(
 
 def _stamp(record: Record) -> str:
     return str(record.get("timestamp", ""))
+
+
+def _stamp_of_line(numbered: tuple[int, Line]) -> str:
+    _, line = numbered
+    if not isinstance(line, bytes):
+        return ""
+    if line.startswith(_BEGIN):  # as the listener writes it: no need to parse
+        return line[len(_BEGIN) : len(_BEGIN) + _STAMP_BYTES].decode("ascii", "replace")
+    try:
+        return _stamp(orjson.loads(line))
+    except (orjson.JSONDecodeError, AttributeError):
+        return ""
+
+
+def _latest(found: Iterable[_Found], last: int, stamp: Callable[[_Found], str]) -> list[_Found]:
+    """Return the ``last`` by time, in that order: the lines of several processes are not quite in it."""
+    numbered = heapq.nlargest(last, enumerate(found), key=lambda one: (stamp(one[1]), one[0]))
+    return [one for _, one in reversed(numbered)]
 
 
 def _as_stamp(unix_s: float) -> str:
@@ -200,23 +222,23 @@ class _Follower:
             if followed is not None:
                 found = self._skip(followed, 0 if is_passed else last)
             elif not is_passed:
-                found = deque(filter(self._keep, read_segment(segment, on_corrupt=self._on_corrupt)), last)
+                found = _latest(filter(self._keep, read_segment(segment, on_corrupt=self._on_corrupt)), last, _stamp)
             if followed is None:
                 self._done.add(segment.name)
             if found:
                 kept = sorted([*found, *kept], key=_stamp)[-last:]
         return kept
 
-    def _skip(self, followed: Followed, last: int) -> deque[Record]:
+    def _skip(self, followed: Followed, last: int) -> list[Record]:
         is_sealed = followed.ends_with_footer()
-        records: deque[Record] = deque(maxlen=last)
+        records: list[Record] = []
         if last or not is_sealed:
             lines: Iterable[tuple[int, Line]] = ((followed.number, line) for line in followed.lines())
             if self._keep is None or not last:
-                lines = deque(lines, last + 2)  # with header and footer
+                lines = _latest(lines, last + 2, _stamp_of_line)  # with header and footer
             parsed = (parse(line, followed.segment, number, self._on_corrupt) for number, line in lines if last)
             found = (record for record in parsed if record is not None and not is_framing(record))
-            records.extend(found if self._keep is None else filter(self._keep, found))
+            records = _latest(filter(self._keep, found), last, _stamp)
         if is_sealed:
             self._end(followed)
         return records

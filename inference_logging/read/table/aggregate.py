@@ -17,7 +17,7 @@ from inference_logging.read.table.conditions import with_value
 from inference_logging.read.table.engine import name, text
 from inference_logging.read.table.rows import number
 from inference_logging.read.table.search import MOMENT, Question, Record, Search
-from inference_logging.read.where import as_text, is_absent, look_up
+from inference_logging.read.where import ALIASES, as_text, is_absent, look_up
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -54,6 +54,8 @@ def _number(field: str) -> str:
 def _value(field: str) -> str:
     """Return a field's value as SQL: its JSON, which equal values share; 1 and 1.0 are equal, 1 and "1" are not."""
     kind, column = _KNOWN.get(field), name(field)
+    if kind is None and field in ALIASES and _has_columns(field):
+        return f"coalesce({', '.join(map(_value, ALIASES[field]))})"
     if kind is None:
         return "NULL::VARCHAR"
     if field == SEVERITY:
@@ -67,6 +69,11 @@ def _value(field: str) -> str:
             f"ELSE CAST(to_json({column}) AS VARCHAR) END"
         )
     return f"CAST(to_json({column}) AS VARCHAR)"
+
+
+def _has_columns(field: str) -> bool:
+    """Return whether columns have all that a field, or a short name, means."""
+    return all(one in _KNOWN for one in ALIASES.get(field, (field,)))
 
 
 def _value_of(record: Record, field: str) -> str | None:
@@ -85,9 +92,8 @@ def values(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Sequen
         raise ValueError("field: must be given")
     field: str = query["field"]
     search = Search(cursor, Question(query), entries)
-    search.run(
-        {"g": (_value(field), "VARCHAR")}, lambda record, *_: [_value_of(record, field)], are_columns=field in _KNOWN
-    )
+    shape = {"g": (_value(field), "VARCHAR")}
+    search.run(shape, lambda record, *_: [_value_of(record, field)], are_columns=_has_columns(field))
     return [
         {"value": orjson.loads(value), "count": count}
         for value, count in _frequent(search, query.get("limit", _VALUES))
@@ -147,7 +153,7 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
             _value_of(record, group_by) if group_by else None,
         ]
 
-    are_columns = all(field in _KNOWN for field in (*numbers, *([group_by] if group_by else [])))
+    are_columns = all(field in _KNOWN for field in numbers) and (not group_by or _has_columns(group_by))
     search.run(shape, found, are_columns=are_columns)
     groups = [value for value, _ in _frequent(search, query.get("groups_limit", _GROUPS))] if group_by else []
     sums = _sums(search, buckets, groups)

@@ -21,7 +21,7 @@ _NUMBERS: Final = ("integer", "number")
 def check(index: Index, text: str) -> str:
     """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
     try:
-        full = Condition.parse(text).in_full(lambda name: may_occur(index, name))
+        full = Condition.parse(text).in_full()
     except ValueError as error:
         raise QueryError(str(error)) from None
     condition = Condition.parse(full)

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.read.view.conditions import may_occur
 from inference_logging.read.view.groups import counted, number_of, text_of
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
@@ -27,7 +26,7 @@ def values(index: Index, query: Query) -> Counted:
         groups = counted(index, query)[0][: query.get("limit", _USUAL)]
         return [{"value": one["value"], "count": number_of(one), "condition": one["condition"]} for one in groups]
     operator = query["operator"]
-    field = full_name(query["field"], lambda name: may_occur(index, name))
+    field = full_name(query["field"])
     plain = {**{name: one for name, one in query.items() if name != "operator"}, "field": field}
     found: Counted = orjson.loads(asked(index.values, {**plain, "limit": MOST_ROWS}))
     if operator == "!=":
