@@ -203,10 +203,10 @@ def test_listen_goes_on_as_the_program_that_is_installed_with_it_where_that_can_
     binary: tuple[str, ...], configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_run: bool
 ) -> None:
     config = configure(listener="external", flush_interval_s=0.05, service_name="environment")
-    own = (tmp_path / "site" / "inferlog-1.0.dist-info", tmp_path / "bin")
+    own = (tmp_path / "site" / "inferlog_listener-1.0.dist-info", tmp_path / "bin")
     for directory in own:
         directory.mkdir(parents=True)
-    (own[0] / "METADATA").write_text("Metadata-Version: 2.1\nName: inferlog\nVersion: 1.0\n")
+    (own[0] / "METADATA").write_text("Metadata-Version: 2.1\nName: inferlog-listener\nVersion: 1.0\n")
     (own[0] / "RECORD").write_text(f"../bin/{NAME},,\n")
     if can_run:
         (own[1] / NAME).symlink_to(binary[0])

@@ -245,7 +245,7 @@ def test_another_host_is_refused_with_the_way_out(host: str) -> None:
 def test_a_busy_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(OSError, match=f"port={port}: another program listens there"):
+        with pytest.raises(OSError, match=f"port={port}: another program uses it"):
             bind("127.0.0.1", port)
 
 

@@ -306,7 +306,7 @@ pub(crate) mod derived {
         CACHE_CREATION_TOKENS = "gen_ai.usage.cache_creation.input_tokens", "BIGINT";
         /// Mean time of an output token after the first one.
         TIME_PER_OUTPUT_TOKEN = "gen_ai.response.time_per_output_token", "DOUBLE";
-        /// Output tokens per second, from the first chunk to the last one.
+        /// Output tokens per second of `duration_s`.
         OUTPUT_TOKENS_PER_SECOND = "gen_ai.response.output_tokens_per_second", "DOUBLE";
         /// Tokens of the input that were audio.
         AUDIO_INPUT_TOKENS = "gen_ai.usage.audio.input_tokens", "BIGINT";

@@ -108,7 +108,7 @@ function Ratios({ data }) {
   const rows = QUANTITIES.filter(([field]) => data.a.fields?.[field]?.count && data.b.fields?.[field]?.count);
   const share = (side) => sumOf(data[side].errors) / Math.max(1, sumOf(data[side].count));
   return html`<section class="card-plot" aria-label="What differs"><div class="card-head"><h2 id="ratios">B compared with A</h2>
-      <span class="quiet-text">ratio of the medians with an interval of 95 %; not ok: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")} of all requests (${counted(data)})</span></div>
+      <span class="quiet-text">ratio of the medians with an interval of 95 %; failed: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")} of all requests (${counted(data)})</span></div>
     <div class="scroll-x" tabindex="0" role="group" aria-labelledby="ratios"><table class="wide-table ratios"><thead><tr><th scope="col">Quantity</th><th scope="col">A p50</th><th scope="col">B p50</th>
       <th scope="col">Ratio</th><th scope="col">Interval</th><th scope="col" class="ratio-head">B is less · the same · more</th><th scope="col">A p99</th><th scope="col">B p99</th><th scope="col">Ratio p99</th></tr></thead>
       <tbody>${rows.map(([field, title, unit]) => html`<${Ratio} key=${field} title=${title} note=${counted(data, field)} unit=${unit} a=${data.a.fields[field]} b=${data.b.fields[field]} of=${data.fields?.[field] ?? {}} />`)}</tbody></table></div>

@@ -75,7 +75,7 @@ function Tiles({ data, total }) {
   const of = (field, name) => data.fields?.[field]?.[name];
   const tiles = [
     ["Requests", format(total, "1"), `${format(weighted / span, "1/s")} on average`],
-    ["Not ok", format(errors / total, "ratio"), `${format(errors, "1")} requests`, errors ? "bad" : ""],
+    ["Failed", format(errors / total, "ratio"), `${format(errors, "1")} requests`, errors ? "bad" : ""],
     ["Duration p50", format(of("duration_s", "p50"), "s"), `p95 ${format(of("duration_s", "p95"), "s")}`],
     ["Duration p99", format(of("duration_s", "p99"), "s"), `greatest ${format(of("duration_s", "max"), "s")}`],
     ["First chunk p50", format(of(FIRST, "p50"), "s"), `p95 ${format(of(FIRST, "p95"), "s")}`],
@@ -90,7 +90,7 @@ function Tiles({ data, total }) {
 function WebSockets({ query, everyMs }) {
   const { data } = useAnswer(address("aggregate", { q: { ...query, events: [WEBSOCKET], buckets: 1, fields: ["duration_s"] } }), everyMs);
   if (!data?.count[0]) return null;
-  return html`<p class="hint">Beside the requests: <a href=${linkTo({ kind: "websocket" }, "requests", "")}>${format(data.count[0], "1")} WebSocket ${data.count[0] === 1 ? "connection" : "connections"}</a>, ${format(data.errors[0], "1")} not ok, duration p50 ${format(data.fields.duration_s.p50, "s")}.</p>`;
+  return html`<p class="hint">Beside the requests: <a href=${linkTo({ kind: "websocket" }, "requests", "")}>${format(data.count[0], "1")} WebSocket ${data.count[0] === 1 ? "connection" : "connections"}</a>, ${format(data.errors[0], "1")} failed, duration p50 ${format(data.fields.duration_s.p50, "s")}.</p>`;
 }
 
 const brush = (from, to) => change({ range: "", from: stampOf(fromSeconds(from)), to: stampOf(fromSeconds(to)) });
@@ -108,7 +108,7 @@ function Plots({ data, query, params, everyMs }) {
   const sync = "overview";
   const onSelect = brush;
   const requests = useMemo(() => ({ x: over.x, unit: "1/s", label: "Requests per second", height: 190, sync, onSelect,
-    series: [{ name: "requests", values: over.requests, colour: "first", fill: true }, { name: "not ok", values: over.errors, colour: "bad", fill: true }] }), [over]);
+    series: [{ name: "requests", values: over.requests, colour: "first", fill: true }, { name: "failed", values: over.errors, colour: "bad", fill: true }] }), [over]);
   const tokens = useMemo(() => ({ x: over.x, unit: "{token}/s", label: "Tokens per second", height: 190, sync, onSelect,
     series: [{ name: "out", values: over.output, colour: "third", fill: true }, { name: "in", values: over.input, colour: "fourth" }] }), [over]);
   return html`<p class="hint">Drag over a plot to look at that range; a region of a heat map also bounds the value.

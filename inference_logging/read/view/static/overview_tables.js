@@ -36,7 +36,7 @@ const REST = { more: "(other values, or none)" };
 
 const COLUMNS = [
   ["count", "Requests", (group) => group.count[0], "1"],
-  ["errors", "Not ok", (group) => group.errors && group.errors[0] / group.count[0], "ratio"],
+  ["errors", "Failed", (group) => group.errors && group.errors[0] / group.count[0], "ratio"],
   ["p50", "p50", (group) => group.fields?.duration_s?.p50, "s"], ["p95", "p95", (group) => group.fields?.duration_s?.p95, "s"],
   ["p99", "p99", (group) => group.fields?.duration_s?.p99, "s"],
   ["first50", "First chunk p50", (group) => group.fields?.[FIRST]?.p50, "s"], ["first99", "First chunk p99", (group) => group.fields?.[FIRST]?.p99, "s"],
