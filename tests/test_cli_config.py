@@ -166,6 +166,8 @@ def test_check_says_each_problem_on_a_line_of_its_own(tmp_path: Path) -> None:
         rf"{path}:5: service_name='a\nb' (file)",
     ]
     assert lines[2].endswith("must be a number from 0.01 to 60 (s), without quotes")
+    path.write_text("version: 1\nflush_interval_s: fast\n")
+    assert run("config", "check", str(path)).out.endswith("must be a number from 0.01 to 60 (s)\n")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,9 @@ def test_only_the_records_of_the_time_asked_for_are_counted(tmp_path: Path) -> N
 def test_a_segment_last_written_before_that_time_is_not_read(tmp_path: Path) -> None:
     path = write_segment(tmp_path, [request(1)], tail=b"not JSON\n")
     os.utime(path, (BEGUN.timestamp(),) * 2)
-    assert run("stats", str(tmp_path), "--since", "2026-11-21T05:00:05Z").err == ""
+    assert run("stats", str(tmp_path), "--since", "2026-11-21T05:00:05Z").err == (
+        "inference-logging stats: nothing: no request arrived in that time\n"
+    )
     assert "not JSON" in run("stats", str(tmp_path), "--since", "2026-11-21T05:00:00Z").err
 
 
@@ -378,4 +380,6 @@ def test_much_to_read_shows_its_progress_on_a_terminal_and_leaves_standard_outpu
     os.close(parent)
     assert json.loads(out)["events"] == {"log": 20_000}
     assert "MB" in shown
-    assert run("stats", str(tmp_path), "--json").err == ""
+    assert run("stats", str(tmp_path), "--json").err == (
+        "inference-logging stats: nothing: no request is in these segments\n"
+    )

@@ -65,6 +65,9 @@ def command(
         click.echo(f"inference-logging: {safe(damaged)}", err=True)
     if counts.corrupt_lines > len(damage):
         click.echo(f"inference-logging: {counts.corrupt_lines:,} lines could not be counted", err=True)
+    if not counts.groups:
+        when = "arrived in that time" if since is not None or until is not None else "is in these segments"
+        click.echo(f"inference-logging stats: nothing: no request {when}", err=True)
     if html is not None:
         from inference_logging.read.stats import report
 

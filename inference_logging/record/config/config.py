@@ -271,7 +271,8 @@ def _meant(name: str, value: Any) -> Any:
     if value is False and "off" in get_args(field.annotation):
         return "off"
     if isinstance(value, str) and field.annotation in (int, float) and not problems.is_size(field):
-        return problems.Sentence(f"{name}={value!r} (file): must be {problems.allowed(field)}, without quotes")
+        form = ", without quotes" if problems.is_number(value) else ""
+        return problems.Sentence(f"{name}={value!r} (file): must be {problems.allowed(field)}{form}")
     # Only a variable has no other form for several values than one text.
     kind = dict if problems.is_mapping(field) else list
     if problems.is_list(field) and not isinstance(value, kind):

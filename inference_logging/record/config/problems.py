@@ -72,6 +72,15 @@ def allowed(field: FieldInfo) -> str:
     return f"{kind} from {low} to {high}" + (f" ({unit})" if unit else "")
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def is_size(field: FieldInfo) -> bool:
     """Return whether a field is a number of bytes, which may be written with a unit."""
     return field.annotation is int and extra(field, "unit") == "bytes"
