@@ -113,7 +113,7 @@ Puts the second of (list base given) over the first, in place. Nothing, "", [] a
 {{- $text := . | toString | trim | upper | trimSuffix "B" | trim }}
 {{- $unit := regexFind "[A-Z]*$" $text }}
 {{- $factors := dict "" 1 "K" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "KI" 1024 "MI" 1048576 "GI" 1073741824 "TI" 1099511627776 }}
-{{- mul (trimSuffix $unit $text | trim | float64 | int64) (get $factors $unit | int64) }}
+{{- mulf (trimSuffix $unit $text | trim | float64) (get $factors $unit | float64) | int64 }}
 {{- end }}
 {{- end }}
 

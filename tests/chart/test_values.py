@@ -234,6 +234,7 @@ def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values:
             {"listener": {"resources": {"limits": {"memory": "16Mi"}}}},
             "listener.resources.limits.memory=16Mi: must be at least 32Mi",
         ),
+        ({"listener": {"image": None}}, "an image has no repository"),
         ({"config": {"quota_bytes": 0}}, "config.quota_bytes=0: must be a limit where segments are on an emptyDir"),
         ({"config": {"quota_bytes": "3GiB"}}, "config.quota_bytes=3221225472: must be below storage.segments.size=2Gi"),
         ({"storage": {"segments": {"size": "128Mi"}}}, "storage.segments.size=128Mi: leaves segments 107374182 bytes"),
@@ -257,6 +258,11 @@ def test_values_that_do_not_go_together_are_refused_with_parameter_and_value(
     values: dict[str, Any], message: str
 ) -> None:
     assert message in render(**values).error
+
+
+@pytest.mark.parametrize("memory", ["0.5Gi", "512Mi", "5e8", "1.5G"])
+def test_an_amount_of_memory_may_have_a_fraction(memory: str) -> None:
+    assert render(server={"resources": {"limits": {"memory": memory}}}).error == ""
 
 
 @pytest.mark.parametrize(
