@@ -109,7 +109,7 @@ docs: $(VENV)/.stamp-docs ## Build the documentation into build/site; a broken l
 	@echo "the pages are in build/site; index.html is the first"
 
 clean: ## Remove what was built and written; .venv, .venv-NAME and .tools stay
-	rm -rf native/target dist build out $(WHEEL_DATA) inference_logging/_native*.so $(NATIVE)
+	rm -rf native/target dist build out inference_logging/_native*.so $(NATIVE)
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find inference_logging tests examples loadtests tools -name __pycache__ -prune -exec rm -rf {} +
 
