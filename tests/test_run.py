@@ -96,7 +96,7 @@ def test_requests_of_an_application_that_knows_nothing_are_recorded(
 @pytest.mark.servers
 @pytest.mark.parametrize(("workers", "code"), [("1", 3), ("2", 0)])
 def test_a_server_that_cannot_start_returns_what_uvicorn_returns(folder: Path, workers: str, code: int) -> None:
-    """Of its workers it returns nothing: docs/fastapi.md."""
+    """The exit code says nothing of its workers: docs/fastapi.md."""
     server = [sys.executable, *SERVERS["uvicorn"], "--workers", workers]
     command = [part.replace("{port}", str(free_port())) for part in server]
     unwritable = {"INFERENCE_LOGGING_DIRECTORY": str(folder / "plain.py" / "logs"), "PYTHONPATH": str(folder)}

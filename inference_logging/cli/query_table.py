@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 LEAST_BYTES: Final = 64 << 20
-"""Of fewer bytes of segments, the rows are in memory only: files for them would take longer than the lines."""
+"""The rows of fewer bytes of segments are in memory only: files for them would take longer than the lines."""
 
 _ROUND_S: Final = 10.0
 _EVENTS: Final[dict[str, str | None]] = {"requests": "request", "logs": "log", "records": None}

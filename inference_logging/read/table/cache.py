@@ -23,7 +23,7 @@ from inference_logging.read.table.columns import FINGERPRINT
 from inference_logging.read.table.lines import Identity
 
 VERSION: Final = 1
-"""Of the files; their columns have a fingerprint."""
+"""The version of the files; their columns have a fingerprint."""
 _FOLDER: Final = "inference-logging"
 TABLE: Final = ".parquet"
 _FACTS: Final = ".json"

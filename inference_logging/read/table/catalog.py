@@ -23,7 +23,7 @@ _MOST_IN_MEMORY: Final = 256 << 20
 _FIRST_END_BYTES: Final = 2 << 20
 _MOST_END_BYTES: Final = 16 << 20
 _ENOUGH_ROWS: Final = 1000
-"""Of a page: so many are shown from the ends of the newest segments, before these are read whole."""
+"""A page of rows: so many are shown from the ends of the newest segments, before these are read whole."""
 _MOST_ENDS: Final = 8
 
 

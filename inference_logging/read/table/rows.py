@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _USUAL: Final = 100
 _COUNTED: Final = 1_000_000
-"""Of so many rows it is counted how many are meant."""
+"""So many rows are looked at to count how many are meant."""
 _NUMBERS: Final = ("BIGINT", "UBIGINT", "DOUBLE")
 
 Row = tuple[int, str, int, float | None]
