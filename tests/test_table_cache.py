@@ -13,7 +13,7 @@ import zstandard
 
 from inference_logging.read.table.table import Table
 from tests.segment_files import request, write_segment
-from tests.test_table import ask, asked, found, open_table
+from tests.table_questions import ask, asked, found, open_table
 
 
 def rows_of(directory: Path, cache: Path) -> int:
