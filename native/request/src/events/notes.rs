@@ -7,6 +7,8 @@
 const LEVELS: u32 = 4;
 /// Most bytes of one string.
 const TEXT: usize = 160;
+/// Bytes that the beginning of most streams needs.
+const USUAL: usize = 512;
 /// The last choice whose reason is noted: the listener reads no more.
 const MAX_CHOICE: u8 = 15;
 
@@ -37,6 +39,9 @@ impl Notes {
     }
 
     pub fn begin_event(&mut self) {
+        if self.is_on && self.bytes.capacity() == 0 {
+            self.bytes.reserve_exact(self.limit.min(USUAL));
+        }
         self.push(b"data: ");
     }
 
@@ -99,14 +104,11 @@ impl Notes {
         }
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline]
     fn push(&mut self, bytes: &[u8]) {
+        self.is_on &= self.bytes.len() + bytes.len() <= self.limit;
         if self.is_on {
-            self.is_on = self.bytes.len() + bytes.len() <= self.limit;
-            if self.is_on {
-                self.bytes.extend_from_slice(bytes);
-            }
+            self.bytes.extend_from_slice(bytes);
         }
     }
 }

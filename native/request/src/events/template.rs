@@ -25,6 +25,7 @@ impl Template {
         let (Some(before), Some(behind)) = (event.get(..text.start), event.get(text.end..)) else { return };
         self.forget();
         if before.len() <= BEFORE && behind.len() <= BEHIND {
+            self.bytes.reserve_exact(before.len() + behind.len());
             self.bytes.extend_from_slice(before);
             self.bytes.extend_from_slice(behind);
             (self.before, self.kinds) = (before.len(), kinds);

@@ -13,8 +13,8 @@ use std::ops::Range;
 const LEVELS: usize = 10;
 /// Most bytes of a key, or of a value that is compared.
 const HELD: usize = 64;
-/// A text is searched here for so many words of eight bytes, and then by `memchr`.
-const SHORT: usize = 8;
+/// So many bytes of a text are searched here, and then the rest by `memchr`.
+const SHORT: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Lex {
@@ -30,7 +30,6 @@ enum Lex {
 #[derive(Debug, Default)]
 pub struct Walker {
     lex: Lex,
-    is_key: bool,
     expects_key: bool,
     is_escaped: bool,
     /// The string that is open has text.
@@ -38,9 +37,10 @@ pub struct Walker {
     /// The document has ended.
     pub is_done: bool,
     pub depth: u32,
-    /// For each level the place of its container, and of the value that is being read.
-    containers: [Place; LEVELS],
-    values: [Place; LEVELS],
+    /// For each level the place of its container, and of the value that is being read: nothing is looked for at the
+    /// first one, outside the document, and at the last one, which all deeper ones share.
+    containers: [Place; LEVELS + 2],
+    values: [Place; LEVELS + 2],
     objects: u16,
     held: Held<HELD>,
     /// Where in the message the text stands that adds to the answer.
@@ -59,7 +59,7 @@ impl Walker {
         let mut at = 0;
         while at < bytes.len() && !self.is_done {
             at = match self.lex {
-                Lex::Between => self.between(bytes, at, seen, notes),
+                Lex::Between => self.between(bytes, at, origin, seen, notes),
                 Lex::Text => self.text(bytes, at, origin, seen, notes),
                 Lex::Escape => {
                     self.held.push(&bytes[at..=at]);
@@ -74,15 +74,14 @@ impl Walker {
     }
 
     #[inline]
-    fn between(&mut self, bytes: &[u8], at: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
+    fn between(&mut self, bytes: &[u8], at: usize, origin: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
         let byte = bytes[at];
         match byte {
             b'"' => {
-                self.lex = Lex::Text;
-                self.held.clear();
-                (self.is_key, self.is_escaped, self.has_text) = (self.expects_key, false, false);
                 notes.begin_text(self.depth);
-                return at + 1;
+                (self.is_escaped, self.has_text) = (false, false);
+                self.held.clear();
+                return self.text(bytes, at + 1, origin, seen, notes);
             }
             b'{' | b'[' => {
                 self.open(byte == b'{', seen);
@@ -92,16 +91,11 @@ impl Walker {
                 notes.structure(self.depth, byte);
                 self.close();
             }
-            b',' => {
-                self.expects_key = self.is_in_object();
-                notes.structure(self.depth, byte);
-            }
-            b':' => notes.structure(self.depth, byte),
+            b':' | b',' => return self.behind(bytes, at, notes),
             b' ' | b'\t' | b'\r' | b'\n' => {}
             _ => {
-                self.lex = Lex::Word;
                 self.held.clear();
-                return at;
+                return self.word(bytes, at, seen, notes);
             }
         }
         at + 1
@@ -115,89 +109,109 @@ impl Walker {
         self.has_text |= !run.is_empty();
         notes.text(self.depth, run);
         match rest.get(length) {
-            None => {
-                self.held.push(run);
-                at + length
-            }
             Some(b'"') => {
                 notes.end_text(self.depth);
                 self.lex = Lex::Between;
+                let before = seen.texts;
+                // Most strings come in one piece, without a backslash.
                 let is_whole = self.held.is_empty() && !self.is_escaped;
-                if !is_whole {
-                    self.held.push(run);
-                }
-                let (place, level) = (self.place(), self.level());
-                let text = if is_whole { run } else { self.held.get() };
-                if self.is_key {
-                    self.expects_key = false;
-                    if let Some(level) = level {
-                        self.values[level] = member(self.containers[level], text, self.is_escaped, seen);
-                    }
+                if is_whole {
+                    self.end_text(run, seen, notes);
                 } else {
-                    let before = seen.texts;
-                    seen.text(place, self.has_text, text);
-                    if place == Place::Reason {
-                        notes.reason(seen.choice, text);
-                    }
-                    if seen.texts != before {
-                        self.text_at = is_whole.then(|| origin + at..origin + at + length);
-                    }
+                    self.held.push(run);
+                    let held = self.held.clone();
+                    self.end_text(held.get(), seen, notes);
                 }
-                at + length + 1
+                if seen.texts != before {
+                    self.text_at = is_whole.then(|| origin + at..origin + at + length);
+                }
+                return self.behind(bytes, at + length + 1, notes);
             }
             Some(_) => {
                 self.held.push(&rest[..=length]);
                 notes.text(self.depth, b"\\");
                 (self.lex, self.is_escaped, self.has_text) = (Lex::Escape, true, true);
-                at + length + 1
             }
+            None => {
+                self.held.push(run);
+                self.lex = Lex::Text;
+                return at + length;
+            }
+        }
+        at + length + 1
+    }
+
+    /// A string has ended: a key, or a value.
+    #[inline]
+    fn end_text(&mut self, text: &[u8], seen: &mut Seen, notes: &mut Notes) {
+        let level = self.level();
+        if self.expects_key {
+            self.expects_key = false;
+            self.values[level] = member(self.containers[level], text, self.is_escaped, seen);
+            return;
+        }
+        let place = self.values[level];
+        seen.text(place, self.has_text, text);
+        if place == Place::Reason {
+            notes.reason(seen.choice, text);
         }
     }
 
     #[inline]
     fn word(&mut self, bytes: &[u8], at: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
-        let end = bytes[at..].iter().position(|byte| ENDS_WORD[usize::from(*byte)]);
-        let end = end.map_or(bytes.len(), |length| at + length);
-        self.held.push(&bytes[at..end]);
-        notes.word(self.depth, &bytes[at..end]);
-        if end < bytes.len() {
-            self.lex = Lex::Between;
-            if !self.expects_key {
-                seen.word(self.place(), self.held.get());
+        let length = bytes[at..].iter().position(|byte| ENDS_WORD[usize::from(*byte)]);
+        let end = length.map_or(bytes.len(), |length| at + length);
+        let run = &bytes[at..end];
+        notes.word(self.depth, run);
+        if length.is_none() {
+            self.held.push(run);
+            self.lex = Lex::Word;
+            return end;
+        }
+        self.lex = Lex::Between;
+        if !self.expects_key {
+            let place = self.values[self.level()];
+            if self.held.is_empty() {
+                seen.word(place, run);
+            } else {
+                self.held.push(run);
+                seen.word(place, self.held.get());
             }
         }
-        end
+        self.behind(bytes, end, notes)
     }
 
-    /// Where the value stands that is being read.
-    fn place(&self) -> Place {
-        self.level().map_or(Place::Other, |level| self.values[level])
+    /// What nearly always is behind a string, a number or a word: a colon or a comma.
+    #[inline]
+    fn behind(&mut self, bytes: &[u8], at: usize, notes: &mut Notes) -> usize {
+        let Some(byte @ (b':' | b',')) = bytes.get(at) else { return at };
+        self.expects_key = *byte == b',' && self.is_in_object();
+        notes.structure(self.depth, *byte);
+        at + 1
     }
 
-    fn level(&self) -> Option<usize> {
-        (self.depth as usize).checked_sub(1).filter(|level| *level < LEVELS)
+    #[inline]
+    fn level(&self) -> usize {
+        (self.depth as usize).min(LEVELS + 1)
     }
 
     fn is_in_object(&self) -> bool {
-        self.level().is_some_and(|level| self.objects & 1 << level != 0)
+        self.objects & 1 << self.level() != 0
     }
 
     #[inline]
     fn open(&mut self, is_object: bool, seen: &mut Seen) {
         let place = match self.depth {
             0 => Place::Event,
-            _ => self.place(),
+            _ => self.values[self.level()],
         };
         if self.depth > 0 {
             seen.open(place, is_object);
         }
         self.depth += 1;
-        self.expects_key = is_object;
-        let Some(level) = self.level() else {
-            self.expects_key = false;
-            return;
-        };
-        self.objects = self.objects & !(1 << level) | u16::from(is_object) << level;
+        let level = self.level();
+        (self.expects_key, self.objects) = (is_object, self.objects & !(1 << level) | u16::from(is_object) << level);
+        let place = if level > LEVELS { Place::Other } else { place };
         self.containers[level] = place;
         self.values[level] = match is_object {
             true => Place::Other,
@@ -232,20 +246,19 @@ fn text_length(bytes: &[u8]) -> usize {
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     // The high bit of each byte that is zero; of those above the first one it may be wrong.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().take(SHORT).enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let found = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\')));
+    let mut at = 0;
+    while let Some(eight) = bytes[at..].first_chunk() {
+        let eight = u64::from_le_bytes(*eight);
+        let found = zeros(eight ^ (ONES * u64::from(b'"'))) | zeros(eight ^ (ONES * u64::from(b'\\')));
         if found != 0 {
-            return at * 8 + found.trailing_zeros() as usize / 8;
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+        if at == SHORT {
+            break;
         }
     }
-    let from = words.len().min(SHORT) * 8;
-    let length = match words.len() {
-        ..=SHORT => rest.iter().position(|byte| matches!(byte, b'"' | b'\\')),
-        _ => memchr::memchr2(b'"', b'\\', &bytes[from..]),
-    };
-    length.map_or(bytes.len(), |length| from + length)
+    memchr::memchr2(b'"', b'\\', &bytes[at..]).map_or(bytes.len(), |length| at + length)
 }
 
 /// Whether a number or a word like `true` ends at a byte.
