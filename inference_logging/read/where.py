@@ -6,9 +6,10 @@ The type of a condition follows the record's value, not the look of the conditio
 
 from __future__ import annotations
 
+import difflib
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from inference_logging.read.segments.columns import MODEL
@@ -28,6 +29,9 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _ABSENT: Final = object()
+_MOST_NEAREST: Final = 3
+_SIMILAR: Final = 0.64
+"""How alike two names are at least, as difflib counts."""
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("http.response.status_code",),
     "route": ("http.route",),
@@ -80,6 +84,13 @@ def full_name(field: str) -> str:
     """Return the field that a short name means; one that means several keeps its name."""
     names = ALIASES.get(field, (field,))
     return names[0] if len(names) == 1 else field
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return at most three known fields that may be meant: those whose last parts are the name, else similar ones."""
+    known = sorted(known, key=lambda one: (len(one), one))
+    ends = [one for one in known if one.endswith(f".{name}")]
+    return ends[:_MOST_NEAREST] or difflib.get_close_matches(name, known, _MOST_NEAREST, _SIMILAR)
 
 
 def look_up(record: Mapping[str, Any], field: str) -> Any:
