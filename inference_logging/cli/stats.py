@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Summarize the requests of DIRECTORY (default: the configured one).
 
-    Outcomes, rate (from the first to the last request), quantiles of duration and time to first chunk, per model and per
+    Outcomes, rate from first to last request, quantiles of duration and time to first chunk, per model and per
     route; tokens by model; dropped records. Sampled requests are weighted by adjusted_count. Quantiles are within 1 %.
     Memory does not grow with the input.
     """
