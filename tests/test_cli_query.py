@@ -394,6 +394,9 @@ def test_a_question_is_described_shown_and_not_mixed_with_sql(directory: Path) -
     shown = run("query", "--example", "slow-tenants", "--show-sql").out
     answer = run("query", "--example", "slow-tenants", str(directory), "--format", "json").out
     assert rows(shown, directory) == [json.loads(line) for line in answer.splitlines()]
+    for lines in (one.splitlines() for question in QUESTIONS.values() for one in (question.sql, question.clickhouse)):
+        assert all(line.lstrip().startswith("GROUP BY") for line in lines if "GROUP BY" in line), lines
+        assert max(map(len, lines)) < 200
     assert run("query", "SELECT 1", str(directory), "--example", "slow-tenants").code == 2
     assert run("query").code == 2
 
