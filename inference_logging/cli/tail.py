@@ -128,12 +128,12 @@ def _follow(place: Place, keep: Keep, last: int, since: float | None, rounds: Ro
 def _say_what_it_waits_for(directory: Path, prefixes: Collection[str] | None) -> None:
     of = f" of {', '.join(prefixes)}" if prefixes else ""
     if not directory.is_dir():
-        waits = f"{directory}, which does not exist yet"
+        waits = f"{directory}, which does not exist yet: a server creates it"
     elif not segments(directory, prefixes):
-        waits = f"the first segment{of} in {directory}"
+        waits = f"the first records{of} in {directory}"
     else:
         waits = f"new records{of} in {directory}"
-    click.echo(f"inference-logging tail: waits for {waits}; Ctrl-C ends it", err=True)
+    click.echo(f"inference-logging tail: waiting for {waits} (Ctrl-C to stop)", err=True)
 
 
 def _from_stdin(keep: Keep) -> Iterator[Record]:

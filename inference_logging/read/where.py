@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from inference_logging.read.segments.columns import MODEL
+from inference_logging.read.segments.columns import HEAD, LOGS, MODEL, REQUESTS
 
 OPERATORS: Final = (
     "FIELD, operator and VALUE: = equal, != not equal or absent, < <= > >= (numbers by size, text by order), "
@@ -40,6 +40,10 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Short names, and the fields that each means: the first that a record has."""
 
+_NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
+_SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TIME: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})")
+
 
 class Condition(NamedTuple):
     """One condition on a field of a record."""
@@ -60,7 +64,7 @@ class Condition(NamedTuple):
 
     def in_full(self) -> str:
         """Return the condition with the full name of its field, where that is one."""
-        return f"{full_name(self.field)}{self.operator}{self.value}"
+        return written(full_name(self.field), self.operator, self.value)
 
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Return whether ``record`` fulfils the condition."""
@@ -78,6 +82,26 @@ class Condition(NamedTuple):
             return self.number is not None and _COMPARE[by](found, self.number)
         # Only numbers and text have an order.
         return (by == "=" or isinstance(found, str)) and _COMPARE[by](as_text(found), self.value)
+
+
+def written(field: str, by: str, value: str) -> str:
+    """Return a condition as text. A value that begins with = has a space before it, since == is a mistake."""
+    return f"{field}{by}{' ' if value.startswith('=') else ''}{value}"
+
+
+def mistake(text: str) -> str | None:
+    """Return what is wrong with a condition that can hardly be meant so, and what to write; None if it may be."""
+    condition = Condition.parse(text)
+    field, by, value, number = condition
+    if by == "=" and text.partition("=")[2].startswith("="):
+        return f"write one =, {field}={value.lstrip('= ')}"
+    if by == "~" or number is not None or _NUMBERS.isdisjoint({field, *ALIASES.get(field, ())}):
+        return None
+    sentence = f"{field} is a number, but {value!r} is not"
+    if (time := _TIME.fullmatch(value)) is None:
+        return sentence
+    unit, name = (1e-6, "microseconds") if field.endswith("_us") else (1.0, "seconds")
+    return f"{sentence}; in {name}, {field}{by}{float(time[1]) * _SECONDS[time[2]] / unit:g}"
 
 
 def full_name(field: str) -> str:

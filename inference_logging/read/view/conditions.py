@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -11,25 +11,23 @@ from inference_logging.read.view.index import Index
 from inference_logging.read.view.meanings import fields_with_meaning
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import BUDGET_S, QueryError
-from inference_logging.read.where import Condition, nearest
-
-_NUMBERS: Final = ("integer", "number")
+from inference_logging.read.where import Condition, mistake, nearest
 
 
 def check(index: Index, text: str) -> str:
     """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
     try:
-        full = Condition.parse(text).in_full()
+        wrong = mistake(text)
     except ValueError as error:
         raise QueryError(str(error)) from None
-    condition = Condition.parse(full)
+    if wrong is not None:
+        raise QueryError(wrong)
+    full = Condition.parse(text).in_full()
     types = {one["name"]: one["type"] for one in fields_with_meaning(orjson.loads(index.fields()))}
-    name = condition.field
+    name = Condition.parse(full).field
     if name not in types and not may_occur(index, name):
         near = nearest(name, types)
         raise QueryError(f"{name!r}: no record here has this field{f'; the nearest is {near[0]!r}' if near else ''}")
-    if types.get(name) in _NUMBERS and condition.operator != "~" and condition.number is None:
-        raise QueryError(f"{condition.value!r}: must be a number, since {name} is one")
     return full
 
 
