@@ -62,6 +62,7 @@ demo: build ## Show what logging costs, then the main job: an arrival trace, rec
 	$(PYTHON) -m loadtests.compare.demo
 
 quick: build ## Run what needs no server: Rust, ring and slots under loom, Python
+	@echo "Rust tests and loom models, then Python; cargo compiles first what has changed, and prints nothing meanwhile"
 	@$(MAKE) -j2 test-rust test-loom
 	$(PYTEST) -m "not servers and not real"
 
@@ -129,6 +130,7 @@ $(PYTHON):
 	"$$python" -m venv $(VENV)
 
 $(DEPENDENCIES): release/locks/dev.txt | $(PYTHON)
+	@echo "installing the Python packages of release/locks/dev.txt into $(VENV)"
 	$(PYTHON) release/locks.py --install dev
 	@touch $@
 
@@ -139,5 +141,6 @@ $(VENV)/.stamp-%: release/locks/%.txt $(DEPENDENCIES)
 
 # maturin asks for the run-time dependencies of pyproject.toml, which the lock has.
 $(NATIVE): $(NATIVE_SOURCES) pyproject.toml $(DEPENDENCIES) | toolchain
-	PIP_QUIET=1 VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release --quiet
+	@echo "compiling the Rust core in release mode: about 4 minutes on two cores the first time"
+	PIP_QUIET=1 VIRTUAL_ENV="$(abspath $(VENV))" $(VENV)/bin/maturin develop --release
 	@touch $@

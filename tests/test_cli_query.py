@@ -259,6 +259,12 @@ def test_a_wrong_statement_fails_with_the_engines_words_on_their_own_lines(
         ("SELECT gen_ai.request.model FROM requests", 'in double quotes, "gen_ai.request.model", and the whole'),
         ("SELECT status FROM requests", 'For status write "http.response.status_code".'),
         ("SELECT 1 FROM requests WHERE model = 'm'", 'For model write coalesce("gen_ai.response.model", '),
+        ("SELECT stauts FROM requests", 'stauts is no column; the nearest: "http.response.status_code".'),
+        ("SELECT r.input_tokens FROM requests r", 'the nearest: "gen_ai.usage.input_tokens", "gen_ai.usage.audio'),
+        ("SELECT duration FROM requests", "duration is no column; the nearest: duration_s."),
+        ("SELECT user.tier FROM logs", "If the application added this field, write attributes->>'$.user.tier'."),
+        ('SELECT "user.tier" FROM requests', "user.tier is no column. If the application added this field, write"),
+        ("SELECT total FROM logs", "If the application added this field, write attributes->>'total'."),
     ],
 )
 def test_a_name_that_sql_does_not_know_is_written_right(sql: str, hint: str, directory: Path) -> None:
@@ -275,10 +281,31 @@ def test_a_wrong_statement_that_names_columns_rightly_gets_no_hint(directory: Pa
 def test_no_rows_are_said(form: str, directory: Path) -> None:
     done = run("query", "SELECT pid FROM requests WHERE outcome = 'none'", str(directory), "--format", form)
     assert done.code == 0
-    assert done.err == "inference-logging query: no rows; `inference-logging tail` shows what there is\n"
+    assert done.err == "inference-logging query: no rows: 3 requests read, none matches\n"
     done = run("query", "SELECT pid FROM requests WHERE 'http.route' = '/'", str(directory), "--format", form)
     assert done.err.endswith("""'http.route' is a text: the name of a column stands in double quotes, "http.route"\n""")
     assert run("query", "SELECT count(*) FROM requests", str(directory), "--format", form).err == ""
+
+
+@pytest.mark.parametrize("options", [[], ["--no-index"]])
+def test_a_statement_without_rows_says_how_many_records_it_read(directory: Path, options: list[str]) -> None:
+    def why(sql: str, place: Path) -> str:
+        return run("query", sql, str(place), *options).err.partition("no rows: ")[2].strip()
+
+    texts = "SELECT severity_text FROM logs WHERE severity_text = 'requests'"
+    assert why(texts, directory) == "2 application records read, none matches"
+    both = "SELECT r.pid FROM requests r JOIN logs l ON r.pid = l.pid + 1"
+    assert why(both, directory) == "3 requests and 2 application records read, none matches"
+    write_segment(directory / "empty", [log(1)])
+    assert why("SELECT pid FROM requests", directory / "empty") == "there are no requests"
+    assert why("SELECT 1 WHERE false", directory) == "the statement reads no table"
+
+
+def test_the_form_that_a_hint_gives_finds_a_nested_field(tmp_path: Path) -> None:
+    write_segment(tmp_path, [log(1, attributes={"user": {"tier": "gold"}})])
+    done = run("query", "SELECT user.tier FROM logs", str(tmp_path))
+    form = done.err.rpartition("write ")[2].strip().removesuffix(".")
+    assert rows(f"SELECT {form} AS tier FROM logs", tmp_path) == [{"tier": "gold"}]
 
 
 def test_what_a_wrong_statement_holds_does_not_act_on_a_terminal(directory: Path) -> None:
@@ -367,6 +394,9 @@ def test_a_question_is_described_shown_and_not_mixed_with_sql(directory: Path) -
     shown = run("query", "--example", "slow-tenants", "--show-sql").out
     answer = run("query", "--example", "slow-tenants", str(directory), "--format", "json").out
     assert rows(shown, directory) == [json.loads(line) for line in answer.splitlines()]
+    for lines in (one.splitlines() for question in QUESTIONS.values() for one in (question.sql, question.clickhouse)):
+        assert all(line.lstrip().startswith("GROUP BY") for line in lines if "GROUP BY" in line), lines
+        assert max(map(len, lines)) < 200
     assert run("query", "SELECT 1", str(directory), "--example", "slow-tenants").code == 2
     assert run("query").code == 2
 

@@ -214,7 +214,7 @@ def test_ctrl_c_ends_following_without_a_word(directory: Path) -> None:
         assert " m11" in next_line(tail)
         tail.send_signal(signal.SIGINT)
         out, err = tail.communicate(timeout=180)
-    waits = f"inference-logging tail: waits for new records in {directory}; Ctrl-C ends it\n"
+    waits = f"inference-logging tail: waiting for new records in {directory} (Ctrl-C to stop)\n"
     assert (tail.returncode, out, err) == (130, "", waits)
 
 
@@ -222,7 +222,10 @@ def test_following_waits_for_a_directory_that_is_not_there_yet(tmp_path: Path) -
     later = tmp_path / "later"
     with following(later, "--json") as tail:
         assert tail.stderr is not None
-        assert f"waits for {later}, which does not exist yet" in tail.stderr.readline()
+        assert (
+            f"waiting for {later}, which does not exist yet: a server creates it (Ctrl-C to stop)"
+            in tail.stderr.readline()
+        )
         write_segment(later, [log(1, "first")], sealed=False)
         assert json.loads(next_line(tail))["message"] == "first"
 

@@ -172,7 +172,7 @@ def test_following_says_why_there_is_nothing_so_far(directory: Path) -> None:
     command = [*COMMAND, str(directory), "--follow", "--where", "outcome=error"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stderr is not None
-        assert "waits for new records" in tail.stderr.readline()
+        assert "waiting for new records" in tail.stderr.readline()
         assert "tail: so far nothing: no record has outcome=error (there are ok)\n" in tail.stderr.readline()
         tail.kill()
 
@@ -181,6 +181,6 @@ def test_following_says_which_names_no_record_had_so_far(directory: Path) -> Non
     command = [*COMMAND, str(directory), "--follow", "--where", "outcom=error"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stderr is not None
-        assert "waits for new records" in tail.stderr.readline()
+        assert "waiting for new records" in tail.stderr.readline()
         assert "so far no record has the field 'outcom', the nearest is 'outcome'" in tail.stderr.readline()
         tail.kill()

@@ -12,6 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
+from inference_logging.read.segments import segments
+from inference_logging.read.stats.counting import Window, count
 from inference_logging.read.stats.sketch import Sketch
 from inference_logging.read.table.columns import KINDS
 from inference_logging.read.table.table import Table
@@ -164,8 +166,8 @@ def test_a_directory_is_chosen_by_the_path_that_was_given(tmp_path: Path) -> Non
     write_segment(other, [request(n) for n in range(5)], number=2)
     table = Table([one, other], None, tmp_path / "cache")
     table.refresh(10)
-    for directories, count in (([other], 5), ([one, other], 8), ([], 0), (["/nowhere"], 0)):
-        assert len(ask(table, "rows", directories=list(map(str, directories)))["rows"]) == count
+    for directories, number in (([other], 5), ([one, other], 8), ([], 0), (["/nowhere"], 0)):
+        assert len(ask(table, "rows", directories=list(map(str, directories)))["rows"]) == number
 
 
 def test_a_live_segment_is_in_memory_until_its_writer_has_gone(tmp_path: Path) -> None:
@@ -238,6 +240,14 @@ def test_a_quantile_is_that_of_stats(logs: Path, table: Table) -> None:
         "p99": sketch.quantile(0.99),
     }  # fmt: skip
     assert sum(answer["histogram"]["counts"]) == sketch.count
+
+
+def test_a_rate_is_over_the_time_that_stats_takes_whatever_range_is_asked(logs: Path, table: Table) -> None:
+    counts = count(segments(logs), Window(), lambda _: None).counts
+    hour_before = int((BEGUN.timestamp() - 3600) * 1e9)
+    for asked_for in ({}, {"from_ns": hour_before, "to_ns": hour_before + 10_000 * 10**9}):
+        answer = ask(table, "aggregate", events=["request"], **asked_for)
+        assert (int(answer["last_ns"]) - int(answer["first_ns"])) / 1e9 == pytest.approx(counts.seconds)
 
 
 def test_a_file_for_each_sealed_segment_is_read_by_others(logs: Path, table: Table, tmp_path: Path) -> None:

@@ -120,6 +120,20 @@ def test_a_record_that_is_gone_is_not_found(client: Client) -> None:
     assert "no such record" in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("rows", "the parameters are q"), ("aggregate", "the parameters are q"), ("values", "the parameters are q"),
+        ("live", "the parameters are q"), ("compare", "the parameters are a, b"), ("meta", "there are no parameters"),
+        ("export", "the parameters are q, format, statement"), ("logging", "there are no parameters"),
+        ("condition", "the parameters are text"), ("record", "the parameters are key"),
+    ],
+)  # fmt: skip
+def test_a_parameter_that_would_do_nothing_is_refused(client: Client, path: str, known: str) -> None:
+    answer = client.get(f"api/{path}", where="outcome=error")
+    assert (answer.status, answer.json()["error"]) == (400, f"where='outcome=error': unknown, {known}")
+
+
 @pytest.mark.parametrize("path", ["rows", "aggregate", "values", "live"])
 def test_a_wrong_question_is_a_400_that_names_parameter_and_value(client: Client, path: str) -> None:
     answer = client.get(f"api/{path}", q={"limit": -5, "field": "outcome", "where": ["nonsense"]})

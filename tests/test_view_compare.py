@@ -77,6 +77,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                 at / 2, "error" if name == "after" and at % 5 == 0 else "ok",
                 duration_s=factor * source.lognormvariate(0, 0.3),
                 gen_ai__request__model=source.choice(models[name]), gen_ai__usage__input_tokens=100,
+                gen_ai__usage__output_tokens=1 + at % 3,
             )
             for at in range(400)
         ]  # fmt: skip
@@ -108,6 +109,8 @@ def test_ratios_are_of_b_to_a_with_intervals(compared: dict[str, Any]) -> None:
     tokens = compared["fields"]["gen_ai.usage.input_tokens"]
     assert tokens["ratio_p50"] == 1.0
     assert tokens["interval"] is None
+    tokens = compared["a"]["fields"]["gen_ai.usage.output_tokens"]
+    assert [tokens[name] for name in ("p50", "p99")] == [2, 3]
     assert "engine.queued_s" not in compared["fields"]
 
 

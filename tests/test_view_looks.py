@@ -175,7 +175,7 @@ def test_a_suggestion_promises_what_its_condition_gives(page: Window) -> None:
     [
         ("status_code>200", "'status_code': no record here has this field; the nearest is 'http.response.status_code'"),
         ("outcom=ok", "'outcom': no record here has this field; the nearest is 'outcome'"),
-        ("duration_s>long", "'long': must be a number, since duration_s is one"),
+        ("duration_s>long", "duration_s is a number, but 'long' is not"),
         ("ok", "must be FIELD, one of = != < <= > >= ~, and VALUE"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inference_logging.read.view.bounds import MOST_BYTES, bounded
 from inference_logging.read.view.meanings import described, fields_with_meaning
 from inference_logging.read.view.queries import AGGREGATE, LONGEST_QUERY_BYTES, ROWS, VALUES, QueryError, read
-from inference_logging.read.where import Condition
+from inference_logging.read.where import Condition, written
 
 
 def refused(query: object, checks: Any = ROWS, **more: Any) -> str:
@@ -83,6 +83,9 @@ def test_nothing_and_null_are_the_defaults() -> None:
         ({"where": "outcome=ok"}, "q.where='outcome=ok': must be a list"),
         ({"where": ["outcome"]}, "q.where[0]: 'outcome': must be FIELD, one of"),
         ({"where": [1]}, "q.where[0]=1: must be a text"),
+        ({"where": ["outcome==ok"]}, "q.where[0]='outcome==ok': write one =, outcome=ok"),
+        ({"where": ["seq=1", "status=>5"]}, "q.where[1]='status=>5': status is a number, but '>5' is not"),
+        ({"where": ["duration_s>100ms"]}, "'100ms' is not; in seconds, duration_s>0.1"),
         ({"where": ["a=b"] * 101}, "q.where="),
         ({"events": {"a": 1}}, 'q.events={"a":1}: must be a list'),
         ({"trace": "xyz"}, "q.trace='xyz': must be the first of a trace id's 32"),
@@ -98,6 +101,12 @@ def test_nothing_and_null_are_the_defaults() -> None:
 )
 def test_a_wrong_question_names_parameter_and_value(query: object, said: str) -> None:
     assert said in refused(query)
+
+
+def test_a_value_that_begins_with_an_equals_sign_can_be_asked_for() -> None:
+    asked = written("tenant.id", "=", "=a")
+    assert read(json.dumps({"where": [asked]}), ROWS)["where"] == [asked]
+    assert Condition.parse(asked).holds({"tenant.id": "=a"})
 
 
 def test_other_questions_have_parameters_of_their_own() -> None:

@@ -1,7 +1,7 @@
 """An OpenAI-compatible server with a record of every request and streamed chunk.
 
 Run:  uvicorn app:app --no-access-log
-Records: ./logs/latest      Health: GET /health/logging
+Records: ./logs      Health: GET /health/logging
 
 What concerns logging are the two lines that make `log` and add the middleware. The rest is a server to try it with: the
 answer is `max_tokens` made-up words at `tokens_per_second`, so that clients set length and pace.

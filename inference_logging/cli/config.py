@@ -90,9 +90,8 @@ def check(file: Path | None, config_file: Path | None) -> None:
     try:
         origins = checked.origins(**values)
     except ConfigError as error:
-        lines = _Lines(file if file is not None else _named_by_environment())
-        for problem in error.problems:
-            click.echo(lines.located(" ".join(problem.split())))
+        for problem in _located(error, file if file is not None else _named_by_environment()):
+            click.echo(problem)
         raise click.exceptions.Exit(FAILED) from None
     count = sum(origin not in ("default", "keyword") for origin in origins.values())
     where = str(file) if file else "environment and file"
@@ -119,6 +118,10 @@ def diff(old: Path, new: Path, as_markdown: bool, as_json: bool) -> None:
     for file in (old, new):
         if not file.is_file():
             raise click.UsageError(f"{file}: no such file")
+        try:
+            FileConfig.origins(config_file=file)
+        except ConfigError as error:
+            raise ConfigError(_located(error, file)) from None
     difference = Difference.between(old, new)
     if as_json:
         click.echo(json.dumps(difference.as_json(), indent=2, ensure_ascii=False))
@@ -166,6 +169,12 @@ def _pair(setting: str) -> tuple[str, str]:
 def _named_by_environment() -> Path | None:
     name = os.environ.get(f"{ENV_PREFIX}CONFIG_FILE")
     return Path(name).expanduser() if name else None
+
+
+def _located(error: ConfigError, path: Path | None) -> list[str]:
+    """Return the problems, each on one line and with the place of its parameter in the file."""
+    lines = _Lines(path)
+    return [lines.located(" ".join(problem.split())) for problem in error.problems]
 
 
 class _Lines:

@@ -5,17 +5,15 @@ Each filter notes whether any record has passed it, so that an empty answer says
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import click
 
 from inference_logging.read.segments import Record
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS
 from inference_logging.read.terminal import safe, word
 from inference_logging.read.times import timestamp
-from inference_logging.read.where import ALIASES, OPERATORS, Condition, is_absent, look_up
+from inference_logging.read.where import OPERATORS, Condition, is_absent, look_up, mistake
 
 Keep = Callable[[Record], bool] | None
 
@@ -25,12 +23,9 @@ WHERE = click.option(
 EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeatable.")
 TRACE = click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
 
-_NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
-_SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _MOST_VALUES: Final = 6
 """Where a field has more values, none is named."""
 _LONGEST_VALUE: Final = 40
-_TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})")
 
 
 def conditions(where: Sequence[str]) -> list[Condition]:
@@ -111,15 +106,6 @@ class Filters:
 
 def _unmet(condition: Condition) -> str:
     """Return what is said of a condition that no record meets, with the mistake that is likely."""
-    field, by, value = map(safe, condition[:3])
-    sentence = f"no record has {field}{by}{value}"
-    if by == "=" and value.startswith("="):
-        return f"{sentence}: write one =, {field}={value.lstrip('= ')}"
-    is_number = not _NUMBERS.isdisjoint({condition.field, *ALIASES.get(condition.field, ())})
-    if not is_number or condition.number is not None or by == "~":
-        return sentence
-    sentence += f": {field} is a number, but {value!r} is not"
-    if (time := _TIME.fullmatch(value)) is None:
-        return sentence
-    unit, name = (1e-6, "microseconds") if field.endswith("_us") else (1.0, "seconds")
-    return f"{sentence}; in {name}, {field}{by}{float(time[1]) * _SECONDS[time[2]] / unit:g}"
+    sentence = "".join(condition[:3])
+    why = mistake(sentence)
+    return safe(f"no record has {sentence}{f': {why}' if why is not None else ''}")

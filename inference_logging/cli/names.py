@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -10,7 +9,7 @@ import click
 
 from inference_logging.read.segments import Record
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS
-from inference_logging.read.where import ALIASES, Condition, is_absent, look_up
+from inference_logging.read.where import ALIASES, Condition, is_absent, look_up, nearest
 
 EVENTS: Final = frozenset(
     {
@@ -74,5 +73,5 @@ class Names:
 
 
 def _sentence(kind: str, name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), 1)
+    near = nearest(name, known)
     return f"no record has the {kind} {name!r}" + (f", the nearest is {near[0]!r}" if near else "")

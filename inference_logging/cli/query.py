@@ -168,7 +168,17 @@ def _answer(connection: DuckDBPyConnection, statement: Statement, form: str) -> 
     rows = chain(first, rows)
     FORMS[form](names, (_parsed(row, nested) for row in rows) if any(nested) else rows)
     if not first:
-        click.echo(f"inference-logging query: no rows; {query_names.why_no_rows(statement.query)}", err=True)
+        click.echo(f"inference-logging query: no rows: {_why_nothing(connection, statement.query)}", err=True)
+
+
+def _why_nothing(connection: DuckDBPyConnection, sql: str) -> str:
+    read = query_table.named_tables(sql)
+    counts = {
+        table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
+        for table in query_names.TABLES
+        if table in read
+    }
+    return query_names.why_no_rows(sql, counts)
 
 
 def _in_utc(sql: str, types: Sequence[str]) -> str:

@@ -3,32 +3,68 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
-from inference_logging.read.where import ALIASES
+from inference_logging.read.where import ALIASES, nearest
 
-_DOTTED: Final = sorted(name for name in {**HEAD, **LOGS, **REQUESTS, **RESOURCE} if "." in name)
+TABLES: Final = {
+    "requests": ("request", "requests"),
+    "logs": ("application record", "application records"),
+    "records": ("record", "records"),
+}
+"""What each table has, in words: one, many."""
+_COLUMNS: Final = {**HEAD, **LOGS, **REQUESTS, **RESOURCE}
+_DOTTED: Final = sorted(name for name in _COLUMNS if "." in name)
+# DuckDB takes user in user.tier for a table.
+_UNKNOWN: Final = re.compile(r'(?:Referenced (?:column|table)|column named|Column) "([^"]+)"')
 
 
 def hints(sql: str, error: str) -> Iterator[str]:
     """Iterate over what to write for the names that the engine's error is about."""
     # It takes http in http.route for a table.
     dotted = [name for name in _DOTTED if f'"{name.partition(".")[0]}' in error]
-    for name in _named(sql, dotted, r"""(?<![\w."'])""", r"""(?![\w."'])"""):
+    names = list(_named(sql, dotted, r"""(?<![\w."'])""", r"""(?![\w."'])"""))
+    for name in names:
         yield f"""A name with dots stands in double quotes, "{name}", and the whole statement in single ones."""
-    for name, fields in ALIASES.items():
-        if f'"{name}"' in error:
-            columns = ", ".join(f'"{field}"' for field in fields)
-            yield f"For {name} write {columns if len(fields) == 1 else f'coalesce({columns})'}."
+    unknown = _UNKNOWN.search(error)
+    if unknown is not None and not names:
+        yield _instead(_in_full(sql, unknown[1]))
 
 
-def why_no_rows(sql: str) -> str:
-    """Return what may be wrong with a statement that had no rows."""
+def why_no_rows(sql: str, records: Mapping[str, int]) -> str:
+    """Return why a statement had no rows; ``records`` has the number of each table that it names."""
     for name in _named(sql, _DOTTED, "'", "'"):
         return f"""'{name}' is a text: the name of a column stands in double quotes, "{name}\""""
-    return "`inference-logging tail` shows what there is"
+    if not records:
+        return "the statement reads no table"
+    read = [f"{number:,} {TABLES[table][0 if number == 1 else 1]}" for table, number in records.items() if number]
+    if not read:
+        return f"there are no {' or '.join(TABLES[table][1] for table in records)}"
+    return f"{' and '.join(read)} read, none matches"
+
+
+def _in_full(sql: str, name: str) -> str:
+    """Return the whole of a name with dots that a statement has without quotes."""
+    found = re.search(rf"(?<![\w\"]){re.escape(name)}(?:\.\w+)*", sql, re.IGNORECASE)
+    return found[0] if found is not None else name
+
+
+def _instead(name: str) -> str:
+    """Return what to write in place of a name that is no column."""
+    if name in ALIASES:
+        return f"For {name} write {_written(name)}."
+    if near := nearest(name.lower(), {*_COLUMNS, *ALIASES}):
+        return f"{name} is no column; the nearest: {', '.join(dict.fromkeys(map(_written, near)))}."
+    path = f"$.{name}" if "." in name else name
+    return f"{name} is no column. If the application added this field, write attributes->>'{path}'."
+
+
+def _written(name: str) -> str:
+    """Return a column, or what a short name means, as SQL has it."""
+    fields = [f'"{field}"' if "." in field else field for field in ALIASES.get(name, (name,))]
+    return fields[0] if len(fields) == 1 else f"coalesce({', '.join(fields)})"
 
 
 def _named(sql: str, names: Iterable[str], before: str, after: str) -> Iterator[str]:

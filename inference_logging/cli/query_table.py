@@ -155,18 +155,29 @@ def _view(connection: DuckDBPyConnection, table: str, columns: Sequence[str], en
     )
 
 
-def _tables(sql: str) -> list[str]:
-    """Return the tables that a statement reads; raise if it reads anything else."""
+def named_tables(sql: str) -> set[str]:
+    """Return the tables that a statement names, in lower case; none if DuckDB has no tree of it."""
+    return _named_tables(_parsed(sql))
+
+
+def _parsed(sql: str) -> list[Mapping[str, Any]]:
+    """Return all nodes of a statement's tree."""
     import duckdb
 
     with duckdb.connect(":memory:") as connection:
         answer = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-    tree = json.loads(answer[0]) if answer else {"error": True}
-    if tree["error"]:
-        raise _TooMuchError
-    nodes = list(_nodes(tree["statements"]))
+    return list(_nodes(json.loads(answer[0]).get("statements"))) if answer else []
+
+
+def _named_tables(nodes: Sequence[Mapping[str, Any]]) -> set[str]:
     named = {node["table_name"].lower() for node in nodes if "table_name" in node}
-    named -= {str(node["key"]).lower() for node in nodes if node.keys() == {"key", "value"}}  # of WITH
+    return named - {str(node["key"]).lower() for node in nodes if node.keys() == {"key", "value"}}  # of WITH
+
+
+def _tables(sql: str) -> list[str]:
+    """Return the tables that a statement reads; raise if it reads anything else."""
+    nodes = _parsed(sql)
+    named = _named_tables(nodes)
     sources = {node["type"] for node in nodes if "sample" in node and "alias" in node and "class" not in node}
     # COLUMNS('…') and * LIKE '…' choose among all columns by their names, and may choose none that is not named here.
     stars = sum(node.get("class") == "STAR" for node in nodes)

@@ -39,24 +39,23 @@ _WEIGHT: Final = "coalesce(adjusted_count, 1)"
 _MODELS: Final = ", ".join(map(json.dumps, MODEL))
 # Not `*`: the table of records answers for columns that are named.
 _GROUPED: Final = f"""timestamp, outcome, adjusted_count, "http.route", "url.path", "tenant.id", "enduser.id",
-      {_MODELS},
-      "k8s.pod.name", "k8s.node.name", "host.name\""""
+        {_MODELS},
+        "k8s.pod.name", "k8s.node.name", "host.name\""""
 
 
 def _weighed(by: str, **values: str) -> str:
     """Return `requests` with each value, the weights up to it, and those of all: DuckDB has no weighted quantiles."""
-    columns = ", ".join(f"{value} AS {name}" for name, value in values.items())
-    windows = ", ".join(
-        f"sum({_WEIGHT}) FILTER ({name} IS NOT NULL) OVER (PARTITION BY {by} ORDER BY {name}) AS {name}_upto, "
-        f"sum({_WEIGHT}) FILTER ({name} IS NOT NULL) OVER (PARTITION BY {by}) AS {name}_of"
+    windows = "".join(
+        f",\n    sum({_WEIGHT}) FILTER ({name} IS NOT NULL)\n      OVER (PARTITION BY {by}{order}) AS {name}_{suffix}"
         for name in values
+        for suffix, order in (("upto", f" ORDER BY {name}"), ("of", ""))
     )
-    return f"(SELECT *, {windows} FROM (SELECT {_GROUPED}, {columns} FROM requests))"
+    return f"(\n  SELECT *{windows}\n  FROM {_named(by, **values)}\n)"
 
 
 def _named(_by: str, **values: str) -> str:
-    columns = ", ".join(f"{value} AS {name}" for name, value in values.items())
-    return f"(SELECT {_GROUPED}, {columns} FROM requests)"
+    columns = "".join(f",\n        {value} AS {name}" for name, value in values.items())
+    return f"(\n    SELECT {_GROUPED}{columns}\n    FROM requests\n  )"
 
 
 _DUCKDB: Final = _Dialect(
@@ -78,11 +77,9 @@ _MODEL: Final = f"coalesce({_MODELS}, '(none)')"
 _POD: Final = 'coalesce("k8s.pod.name", "host.name", \'(unknown)\')'
 _ROUTE: Final = 'coalesce("http.route", "url.path", \'(none)\')'
 _ABORTED: Final = "outcome = 'client_disconnect'"
-_TIMES: Final = {
-    "duration_": "duration_s",
-    "first_chunk_": '"gen_ai.response.time_to_first_chunk"',
-    "queued_": '"engine.queued_s"',
-}
+_DURATION: Final = {"duration_": "duration_s"}
+_QUEUED: Final = {"queued_": '"engine.queued_s"'}
+_TIMES: Final = {**_DURATION, "first_chunk_": '"gen_ai.response.time_to_first_chunk"', **_QUEUED}
 _ABORTS: Final = {
     "aborted_after_": f"CASE WHEN {_ABORTED} THEN duration_s END",
     "tokens_then_": f'CASE WHEN {_ABORTED} THEN "gen_ai.usage.output_tokens" END',
@@ -99,10 +96,13 @@ QUESTIONS: Final[dict[str, Question]] = {
         lambda of: (
             f"""
 SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
-       {of.quantile("duration_", 0.99)} AS p99_s, {of.quantile("duration_", 0.5)} AS p50_s,
+       {of.quantile("duration_", 0.99)} AS p99_s,
+       {of.quantile("duration_", 0.5)} AS p50_s,
        {of.quantile("first_chunk_", 0.99)} AS first_chunk_p99_s,
        {of.quantile("queued_", 0.99)} AS queued_p99_s
-FROM {of.source(_NEAREST, **_TIMES)} GROUP BY tenant ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
+FROM {of.source(_NEAREST, **_TIMES)}
+GROUP BY tenant
+ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
         ),
     ),
     "tokens-by-tenant": _question(
@@ -113,7 +113,9 @@ SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
        round(sum("gen_ai.usage.input_tokens" * {_WEIGHT})) AS input_tokens,
        round(sum("gen_ai.usage.output_tokens" * {_WEIGHT})) AS output_tokens,
        round(sum("gen_ai.usage.cache_read.input_tokens" * {_WEIGHT})) AS cached_tokens
-FROM requests GROUP BY tenant ORDER BY input_tokens DESC NULLS LAST"""
+FROM requests
+GROUP BY tenant
+ORDER BY input_tokens DESC NULLS LAST"""
         ),
     ),
     "abort-rate-by-route": _question(
@@ -124,26 +126,33 @@ SELECT {_ROUTE} AS route, round(sum({_WEIGHT})) AS requests,
        {of.sum_if(_WEIGHT, _ABORTED)} / sum({_WEIGHT}) AS abort_rate,
        {of.quantile("aborted_after_", 0.5)} AS aborted_after_s,
        {of.quantile("tokens_then_", 0.5)} AS output_tokens_then
-FROM {of.source(_ROUTE, **_ABORTS)} GROUP BY route ORDER BY abort_rate DESC NULLS LAST, requests DESC"""
+FROM {of.source(_ROUTE, **_ABORTS)}
+GROUP BY route
+ORDER BY abort_rate DESC NULLS LAST, requests DESC"""
         ),
     ),
     "errors-by-model": _question(
-        "Requests that were not ok, by model, outcome, status and what went wrong.",
+        "Requests that failed or whose client left, by model, outcome, status and error.",
         lambda _: (
             f"""
 SELECT {_MODEL} AS model, outcome, "http.response.status_code" AS status,
        coalesce("error.type", "exception.type") AS error, round(sum({_WEIGHT})) AS requests, max(timestamp) AS last
-FROM requests WHERE outcome <> 'ok' GROUP BY ALL ORDER BY requests DESC"""
+FROM requests
+WHERE outcome <> 'ok'
+GROUP BY ALL
+ORDER BY requests DESC"""
         ),
     ),
     "slowest-requests": _question(
         "The ten longest requests: who, where, when, and where the time went.",
         lambda _: (
             f"""
-SELECT timestamp, {_NEAREST} AS tenant, {_POD} AS pod, {_MODEL} AS model, outcome, duration_s,
+SELECT timestamp, {_NEAREST} AS tenant, {_POD} AS pod,
+       {_MODEL} AS model, outcome, duration_s,
        "gen_ai.response.time_to_first_chunk" AS first_chunk_s, "engine.queued_s" AS queued_s,
        "gen_ai.usage.output_tokens" AS output_tokens, request_id
-FROM requests ORDER BY duration_s DESC NULLS LAST LIMIT 10"""
+FROM requests
+ORDER BY duration_s DESC NULLS LAST LIMIT 10"""
         ),
     ),
     "slowest-pods": _question(
@@ -151,9 +160,12 @@ FROM requests ORDER BY duration_s DESC NULLS LAST LIMIT 10"""
         lambda of: (
             f"""
 SELECT {_POD} AS pod, "k8s.node.name" AS node, round(sum({_WEIGHT})) AS requests,
-       {of.quantile("duration_", 0.99)} AS p99_s, {of.quantile("queued_", 0.99)} AS queued_p99_s,
+       {of.quantile("duration_", 0.99)} AS p99_s,
+       {of.quantile("queued_", 0.99)} AS queued_p99_s,
        {of.sum_if(_WEIGHT, FAILED)} / sum({_WEIGHT}) AS failure_rate
-FROM {of.source(_POD + ', "k8s.node.name"', **_TIMES)} GROUP BY pod, node ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
+FROM {of.source(_POD + ', "k8s.node.name"', **_DURATION, **_QUEUED)}
+GROUP BY pod, node
+ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
         ),
     ),
     "cache-hit-by-prefix": _question(
@@ -165,26 +177,35 @@ SELECT coalesce("openai.request.prompt_cache_key", "gen_ai.conversation.id",
        round(sum({_WEIGHT})) AS requests, round(sum("gen_ai.usage.input_tokens" * {_WEIGHT})) AS input_tokens,
        sum("gen_ai.usage.cache_read.input_tokens" * {_WEIGHT})
          / sum("gen_ai.usage.input_tokens" * {_WEIGHT}) AS hit_rate
-FROM requests WHERE "gen_ai.usage.input_tokens" > 0 GROUP BY prefix ORDER BY input_tokens DESC LIMIT 50"""
+FROM requests
+WHERE "gen_ai.usage.input_tokens" > 0
+GROUP BY prefix
+ORDER BY input_tokens DESC LIMIT 50"""
         ),
     ),
     "models-over-time": _question(
         "Requests, failures and median duration of each model, by hour.",
         lambda of: (
             f"""
-SELECT {of.hour("timestamp")} AS hour, {_MODEL} AS model, round(sum({_WEIGHT})) AS requests,
-       round({of.sum_if(_WEIGHT, FAILED)}) AS failed, {of.quantile("duration_", 0.5)} AS p50_s
-FROM {of.source(of.hour("timestamp") + ", " + _MODEL, **_TIMES)}
-GROUP BY hour, model ORDER BY hour, requests DESC"""
+SELECT {of.hour("timestamp")} AS hour, {_MODEL} AS model,
+       round(sum({_WEIGHT})) AS requests,
+       round({of.sum_if(_WEIGHT, FAILED)}) AS failed,
+       {of.quantile("duration_", 0.5)} AS p50_s
+FROM {of.source(of.hour("timestamp") + ", " + _MODEL, **_DURATION)}
+GROUP BY hour, model
+ORDER BY hour, requests DESC"""
         ),
     ),
     "killed-in-flight": _question(
         "Requests whose process died: how far each had come.",
         lambda _: (
             f"""
-SELECT timestamp, {_POD} AS pod, pid, {_MODEL} AS model, duration_s, chunks,
+SELECT timestamp, {_POD} AS pod, pid,
+       {_MODEL} AS model, duration_s, chunks,
        "http.response.body.size" AS bytes_sent, request_id
-FROM requests WHERE outcome = 'process_died' ORDER BY timestamp"""
+FROM requests
+WHERE outcome = 'process_died'
+ORDER BY timestamp"""
         ),
     ),
 }

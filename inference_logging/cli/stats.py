@@ -50,9 +50,9 @@ def command(
 ) -> None:
     """Summarize the requests of DIRECTORY (default: the configured one).
 
-    Outcomes, rate, quantiles of duration and time to first chunk, per model and per route; tokens by model; dropped
-    records. Sampled requests are weighted by adjusted_count. Quantiles are within 1 %. Memory does not grow with the
-    input.
+    Outcomes, rate from first to last request, quantiles of duration and time to first chunk, per model and per
+    route; tokens by model; dropped records. Sampled requests are weighted by adjusted_count. Quantiles are within 1 %.
+    Memory does not grow with the input.
     """
     if html is not None and as_json:
         raise click.UsageError("--json and --html exclude each other")

@@ -39,7 +39,7 @@ _ALL: Final = 1 << 40
         "inference-logging tail --where 'duration_s>1' --where 'route~/chat/'",
         "inference-logging tail --since 2026-11-21T05:00:00Z --where status=500",
         "inference-logging tail --trace 4bf92f3577b34da6a3ce929d0e0e4736",
-        "inference-logging tail logs/latest --fields duration_s,gen_ai.request.model",
+        "inference-logging tail logs --event request --fields duration_s,gen_ai.request.model",
         "inference-logging tail --json | inference-logging tail - --event request",
         "inference-logging tail --follow --last 0 --where attributes.stream=true",
     ),
@@ -71,10 +71,11 @@ def command(
 ) -> None:
     """Print the last records of DIRECTORY (default: the configured one), by time across its segments.
 
-    DIRECTORY may also be one segment or the link logs/latest; - reads records from standard input. On a terminal each
-    record is one line: time, status, duration, time to first chunk, tokens (in/out) and route of a request. Elsewhere
-    it is stable plain text with all fields. Control characters in values are escaped. Segments may rotate, be
-    compressed or be removed meanwhile. With --follow, records found in one look (every 0.2 s) are ordered by time.
+    DIRECTORY may also be one segment, such as the newest (logs/latest); - reads records from standard input. On a
+    terminal each record is one line: time, status, duration, time to first chunk, tokens (in/out) and route of a
+    request. Elsewhere it is plain text with all fields, in a stable form. Control characters in values are escaped.
+    Segments may rotate, be compressed or be removed meanwhile. With --follow, records found in one look (every 0.2 s)
+    are ordered by time.
     """
     shown = [name.strip() for name in fields.split(",") if name.strip()] if fields is not None else []
     chosen = conditions(where)
@@ -128,12 +129,12 @@ def _follow(place: Place, keep: Keep, last: int, since: float | None, rounds: Ro
 def _say_what_it_waits_for(directory: Path, prefixes: Collection[str] | None) -> None:
     of = f" of {', '.join(prefixes)}" if prefixes else ""
     if not directory.is_dir():
-        waits = f"{directory}, which does not exist yet"
+        waits = f"{directory}, which does not exist yet: a server creates it"
     elif not segments(directory, prefixes):
-        waits = f"the first segment{of} in {directory}"
+        waits = f"the first records{of} in {directory}"
     else:
         waits = f"new records{of} in {directory}"
-    click.echo(f"inference-logging tail: waits for {waits}; Ctrl-C ends it", err=True)
+    click.echo(f"inference-logging tail: waiting for {waits} (Ctrl-C to stop)", err=True)
 
 
 def _from_stdin(keep: Keep) -> Iterator[Record]:

@@ -6,12 +6,13 @@ The type of a condition follows the record's value, not the look of the conditio
 
 from __future__ import annotations
 
+import difflib
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from inference_logging.read.segments.columns import MODEL
+from inference_logging.read.segments.columns import HEAD, LOGS, MODEL, REQUESTS
 
 OPERATORS: Final = (
     "FIELD, operator and VALUE: = equal, != not equal or absent, < <= > >= (numbers by size, text by order), "
@@ -28,6 +29,9 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _ABSENT: Final = object()
+_MOST_NEAREST: Final = 3
+_SIMILAR: Final = 0.64
+"""How alike two names are at least, as difflib counts."""
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("http.response.status_code",),
     "route": ("http.route",),
@@ -35,6 +39,10 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": MODEL,
 }
 """Short names, and the fields that each means: the first that a record has."""
+
+_NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
+_SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TIME: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})")
 
 
 class Condition(NamedTuple):
@@ -56,7 +64,7 @@ class Condition(NamedTuple):
 
     def in_full(self) -> str:
         """Return the condition with the full name of its field, where that is one."""
-        return f"{full_name(self.field)}{self.operator}{self.value}"
+        return written(full_name(self.field), self.operator, self.value)
 
     def holds(self, record: Mapping[str, Any]) -> bool:
         """Return whether ``record`` fulfils the condition."""
@@ -76,10 +84,37 @@ class Condition(NamedTuple):
         return (by == "=" or isinstance(found, str)) and _COMPARE[by](as_text(found), self.value)
 
 
+def written(field: str, by: str, value: str) -> str:
+    """Return a condition as text. A value that begins with = has a space before it, since == is a mistake."""
+    return f"{field}{by}{' ' if value.startswith('=') else ''}{value}"
+
+
+def mistake(text: str) -> str | None:
+    """Return what is wrong with a condition that can hardly be meant so, and what to write; None if it may be."""
+    condition = Condition.parse(text)
+    field, by, value, number = condition
+    if by == "=" and text.partition("=")[2].startswith("="):
+        return f"write one =, {field}={value.lstrip('= ')}"
+    if by == "~" or number is not None or _NUMBERS.isdisjoint({field, *ALIASES.get(field, ())}):
+        return None
+    sentence = f"{field} is a number, but {value!r} is not"
+    if (time := _TIME.fullmatch(value)) is None:
+        return sentence
+    unit, name = (1e-6, "microseconds") if field.endswith("_us") else (1.0, "seconds")
+    return f"{sentence}; in {name}, {field}{by}{float(time[1]) * _SECONDS[time[2]] / unit:g}"
+
+
 def full_name(field: str) -> str:
     """Return the field that a short name means; one that means several keeps its name."""
     names = ALIASES.get(field, (field,))
     return names[0] if len(names) == 1 else field
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Return at most three known fields that may be meant: those whose last parts are the name, else similar ones."""
+    known = sorted(known, key=lambda one: (len(one), one))
+    ends = [one for one in known if one.endswith(f".{name}")]
+    return ends[:_MOST_NEAREST] or difflib.get_close_matches(name, known, _MOST_NEAREST, _SIMILAR)
 
 
 def look_up(record: Mapping[str, Any], field: str) -> Any:

@@ -147,6 +147,7 @@ def _show_job(console: Console, job: Job, logs: Path) -> None:
     console.print_json(json.dumps(job.health))
     console.rule("the books")
     console.print(f"records = requests: {report.books_text(job.books)}; failed requests: {job.failures}")
+    console.print(f"{WARM_UP_REQUESTS} of these requests are not the trace's: they warmed the server up before it.")
 
 
 def _last(directory: Path) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ _HEATMAP_SPAN: Final = 1e-6
 """A heat map begins at this share of the greatest value, or at the least one above it."""
 _LONGEST_VALUE: Final = 1024
 _WHOLE: Final = 1e15
+_WHOLE_NUMBERS: Final = ("BIGINT", "UBIGINT")
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _PER_BAR: Final = 4
 """Buckets of the sketch in a histogram's bar: about eight bars for each doubling."""
@@ -47,7 +48,7 @@ def _number(field: str) -> str:
     """Return a field's number as SQL; NULL where it has none."""
     if field == SEVERITY:
         return f"CAST({_SEVERITY} AS DOUBLE)"
-    is_number = COLUMNS.get(field) in ("BIGINT", "UBIGINT", "DOUBLE")
+    is_number = COLUMNS.get(field) in ("DOUBLE", *_WHOLE_NUMBERS)
     return f"CAST({name(field)} AS DOUBLE)" if is_number else "NULL::DOUBLE"
 
 
@@ -160,7 +161,10 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
     distributions = [_distributions(search, f"n{3 + at}", groups) for at in range(len(fields))]
 
     def totals(group: str | None) -> dict[str, Any]:
-        of = {field: _summary(sketches.get(group)) for field, sketches in zip(fields, distributions, strict=True)}
+        of = {
+            field: _summary(sketches.get(group), is_whole=COLUMNS.get(field) in _WHOLE_NUMBERS)
+            for field, sketches in zip(fields, distributions, strict=True)
+        }
         return {**sums.of(group), "fields": of}
 
     reached = search.reached
@@ -168,6 +172,8 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
         "from_ns": str(buckets.begin),
         "to_ns": str(buckets.end),
         "bucket_ns": buckets.width,
+        "first_ns": str(min(sums.moments, default=buckets.begin)),
+        "last_ns": str(max(sums.moments, default=buckets.begin)),
         **totals(None),
         "heatmap": _heatmap(search, f"n{len(numbers) - 1}", buckets, query) if heatmap else None,
         "groups": [{"value": orjson.loads(group), **totals(group)} for group in groups],
@@ -183,6 +189,8 @@ class _Sums:
 
     def __init__(self, buckets: int) -> None:
         self.outcomes: dict[str, int] = {}
+        self.moments: list[int] = []
+        """When the first and the last record of each sum were."""
         self._buckets = buckets
         self._of: dict[str | None, dict[str, list[Any]]] = {}
 
@@ -213,10 +221,13 @@ def _sums(search: Search, buckets: _Buckets, groups: Sequence[str]) -> _Sums:
     group = _grouped(groups, given)
     sql = f"""
         SELECT {group}, {buckets.sql()}, outcome, count(*), sum({_WEIGHT}),
-            sum(coalesce(n1, 0) * {_WEIGHT}), sum(coalesce(n2, 0) * {_WEIGHT})
+            sum(coalesce(n1, 0) * {_WEIGHT}), sum(coalesce(n2, 0) * {_WEIGHT}), min(t), max(t)
         FROM ({search.relation}) GROUP BY 1, 2, 3
     """
-    for value, bucket, outcome, count, weighted, output, given_tokens in search.cursor.execute(sql, given).fetchall():
+    for value, bucket, outcome, count, weighted, output, given_tokens, *moments in search.cursor.execute(
+        sql, given
+    ).fetchall():
+        found.moments += moments
         errors = count if outcome is not None and outcome not in NOT_FAILED else 0
         sums = dict(zip(_SUMS, (count, weighted, errors, output, given_tokens), strict=True))
         for one in {None, value}:
@@ -244,14 +255,18 @@ def _distributions(search: Search, member: str, groups: Sequence[str]) -> dict[s
     return found
 
 
-def _summary(of: tuple[Sketch, int] | None) -> dict[str, Any]:
+def _summary(of: tuple[Sketch, int] | None, *, is_whole: bool) -> dict[str, Any]:
+    """Return a distribution's figures; the quantiles of whole numbers are whole, as the values are."""
     sketch, count = of or (Sketch(), 0)
+    quantiles = {label: sketch.quantile(share) for label, share in _QUANTILES.items()}
+    if is_whole:
+        quantiles = {label: None if value is None else round(value) for label, value in quantiles.items()}
     return {
         "count": count,
         "mean": sketch.mean,
         "max": sketch.greatest if count else None,
         "histogram": _histogram(sketch),
-        **{label: sketch.quantile(share) for label, share in _QUANTILES.items()},
+        **quantiles,
     }
 
 

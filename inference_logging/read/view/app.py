@@ -89,17 +89,17 @@ class View:
         """Return the ASGI application; its paths have no token."""
         routes = [
             Route("/", self._page),
-            Route("/api/meta", self._meta),
-            Route("/api/progress", self._progress),
-            Route("/api/rows", self._answers(self._rows, queries.ROWS)),
-            Route("/api/aggregate", self._answers(self._aggregate, queries.AGGREGATE)),
-            Route("/api/values", self._answers(self._values, queries.VALUES, required=("field",))),
-            Route("/api/condition", self._condition),
-            Route("/api/record", self._record),
-            Route("/api/live", self._live),
-            Route("/api/logging", self._logging),
-            Route("/api/compare", self._compare),
-            Route("/api/export", self._export),
+            Route("/api/meta", _taking(self._meta)),
+            Route("/api/progress", _taking(self._progress)),
+            Route("/api/rows", _taking(self._answers(self._rows, queries.ROWS), "q")),
+            Route("/api/aggregate", _taking(self._answers(self._aggregate, queries.AGGREGATE), "q")),
+            Route("/api/values", _taking(self._answers(self._values, queries.VALUES, required=("field",)), "q")),
+            Route("/api/condition", _taking(self._condition, "text")),
+            Route("/api/record", _taking(self._record, "key")),
+            Route("/api/live", _taking(self._live, "q")),
+            Route("/api/logging", _taking(self._logging)),
+            Route("/api/compare", _taking(self._compare, "a", "b")),
+            Route("/api/export", _taking(self._export, "q", "format", "statement")),
             Mount("/static/pages", StaticFiles(directory=SHARED_STATIC, check_dir=False)),
             Mount("/static", StaticFiles(directory=STATIC, check_dir=False)),
         ]
@@ -223,6 +223,17 @@ class View:
             "inference-logging-statement": json.dumps(made.statement)[:_LONGEST_STATEMENT],
         }
         return StreamingResponse(content_of(made), media_type=made.media_type, headers=headers)
+
+
+def _taking(respond: Callable[[Request], Any], *parameters: str) -> Callable[[Request], Any]:
+    """Return a handler that refuses other parameters of the URL, which a caller would take for a filter."""
+
+    async def checked(request: Request) -> Response:
+        queries.refuse_unknown(request.query_params, parameters)
+        found: Response = await respond(request)
+        return found
+
+    return checked
 
 
 def answer(content: object, status: int = 200) -> Response:

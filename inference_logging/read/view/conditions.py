@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -13,24 +11,23 @@ from inference_logging.read.view.index import Index
 from inference_logging.read.view.meanings import fields_with_meaning
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import BUDGET_S, QueryError
-from inference_logging.read.where import Condition
-
-_NUMBERS: Final = ("integer", "number")
+from inference_logging.read.where import Condition, mistake, nearest
 
 
 def check(index: Index, text: str) -> str:
     """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
     try:
-        full = Condition.parse(text).in_full()
+        wrong = mistake(text)
     except ValueError as error:
         raise QueryError(str(error)) from None
-    condition = Condition.parse(full)
+    if wrong is not None:
+        raise QueryError(wrong)
+    full = Condition.parse(text).in_full()
     types = {one["name"]: one["type"] for one in fields_with_meaning(orjson.loads(index.fields()))}
-    name = condition.field
+    name = Condition.parse(full).field
     if name not in types and not may_occur(index, name):
-        raise QueryError(f"{name!r}: no record here has this field{_nearest(name, types)}")
-    if types.get(name) in _NUMBERS and condition.operator != "~" and condition.number is None:
-        raise QueryError(f"{condition.value!r}: must be a number, since {name} is one")
+        near = nearest(name, types)
+        raise QueryError(f"{name!r}: no record here has this field{f'; the nearest is {near[0]!r}' if near else ''}")
     return full
 
 
@@ -39,9 +36,3 @@ def may_occur(index: Index, name: str) -> bool:
     query = {"where": [f"{name}~"], "buckets": 1, "fields": [], "budget_s": BUDGET_S}
     found: dict[str, Any] = orjson.loads(asked(index.aggregate, query))
     return number_of(found) > 0 or not found["complete"]
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    ends = [one for one in known if one.endswith(f".{name}")]
-    near = ends or difflib.get_close_matches(name, known, 1)
-    return f"; the nearest is {near[0]!r}" if near else ""

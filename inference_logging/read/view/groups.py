@@ -10,7 +10,7 @@ import orjson
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import Query
-from inference_logging.read.where import Condition
+from inference_logging.read.where import Condition, written
 
 Group = dict[str, Any]
 
@@ -42,7 +42,7 @@ def counted(index: Index, query: Query) -> tuple[list[Group], bool]:
 
 def _named(field: str, groups: Sequence[Group]) -> list[Group]:
     """Return groups with the condition that finds each."""
-    return [{**group, "condition": f"{field}={text_of(group['value'])}"} for group in groups]
+    return [{**group, "condition": written(field, "=", text_of(group["value"]))} for group in groups]
 
 
 def number_of(group: Group) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.read.where import Condition
+from inference_logging.read.where import Condition, mistake
 
 Query = dict[str, Any]
 
@@ -86,9 +86,12 @@ def _conditions(name: str, value: Any) -> list[str]:
 
 def _condition(name: str, text: str) -> str:
     try:
-        return Condition.parse(text).in_full()
+        wrong = mistake(text)
     except ValueError as error:
         raise QueryError(f"{name}: {error}") from None
+    if wrong is not None:
+        raise _refuse(name, text, wrong)
+    return Condition.parse(text).in_full()
 
 
 def _operator(name: str, value: Any) -> str:
@@ -119,6 +122,14 @@ AGGREGATE: Final[dict[str, Check]] = {
 }  # fmt: skip
 VALUES: Final[dict[str, Check]] = {**FILTER, "field": text, "limit": _whole(1, MOST_ROWS), "operator": _operator}
 """The parameters of each kind of question, with their checks."""
+
+
+def refuse_unknown(given: Mapping[str, str], known: Collection[str]) -> None:
+    """Raise ``QueryError`` for a parameter of a URL that is not one of the known ones."""
+    for name, value in given.items():
+        if name not in known:
+            there_are = f"the parameters are {', '.join(known)}" if known else "there are no parameters"
+            raise _refuse(name[:_SHOWN], value, f"unknown, {there_are}")
 
 
 def read(given: str | None, checks: Mapping[str, Check], name: str = "q", required: Collection[str] = ()) -> Query:

@@ -69,12 +69,13 @@ function Content({ answer, query, params, meta, everyMs }) {
 }
 
 function Tiles({ data, total }) {
-  const span = Math.max(1e-9, seconds(data.to_ns) - seconds(data.from_ns));
+  // As `stats` has it: without time between two requests there is no rate.
+  const span = seconds(data.last_ns) - seconds(data.first_ns);
   const weighted = sum(data.weighted ?? data.count);
   const errors = sum(data.errors);
   const of = (field, name) => data.fields?.[field]?.[name];
   const tiles = [
-    ["Requests", format(total, "1"), `${format(weighted / span, "1/s")} on average`],
+    ["Requests", format(total, "1"), `${format(weighted / span, "1/s")} from first to last`],
     ["Failed", format(errors / total, "ratio"), `${format(errors, "1")} requests`, errors ? "bad" : ""],
     ["Duration p50", format(of("duration_s", "p50"), "s"), `p95 ${format(of("duration_s", "p95"), "s")}`],
     ["Duration p99", format(of("duration_s", "p99"), "s"), `greatest ${format(of("duration_s", "max"), "s")}`],
