@@ -1,4 +1,4 @@
-"""Draw every panel of the dashboard from a real load: ``python -m tests.chart.pictures OUT [--sheet FILE]``.
+"""Draw every panel of the dashboard from a real load: ``python -m tools.chart.pictures OUT [--sheet FILE]``.
 
 Grafana is not needed: a page of ours draws with uPlot what Prometheus answers to Grafana's questions. In OUT are
 one PNG for each panel and ``dashboard.png``, the sheet of all.

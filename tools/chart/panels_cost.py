@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.chart.expressions import Panel, Query, once, rates, total
+from tools.chart.expressions import Panel, Query, once, rates, total
 
 _CORES: Final = once("inference_logging:cpu_cores:rate5m", ("part",))
 _POD_CORES: Final = once("inference_logging:pod_cpu_cores:rate5m")

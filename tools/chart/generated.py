@@ -1,6 +1,6 @@
 """What of the chart is made: schema and defaults of its values from the package, the dashboard from tables of panels.
 
-``python -m tests.chart.generated`` writes all; a test fails while one is not what its source says.
+``python -m tools.chart.generated`` writes all; a test fails while one is not what its source says.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import yaml
 
 from inference_logging import Config
 from inference_logging.record.config.schema import file_schema
-from tests.chart.dashboard import written
-from tests.chart.values_schema import Schema, library, numbers, values
+from tools.chart.dashboard import written
+from tools.chart.values_schema import Schema, library, numbers, values
 
 CHART: Final = Path(__file__).parents[2] / "helm"
 COUNTED_WITH: Final = (
@@ -55,7 +55,7 @@ def files() -> dict[Path, str]:
     # References are from the root.
     definitions = {"$defs": config.pop("$defs")} if "$defs" in config else {}
     defaults = {name: Config.model_fields[name].default for name in COUNTED_WITH}
-    head = "# The package's defaults that templates count with; written by `python -m tests.chart.generated`.\n"
+    head = "# The package's defaults that templates count with; written by `python -m tools.chart.generated`.\n"
     return {
         CHART / "values.schema.json": document("inference-logging", values(config) | definitions),
         CHART / "library" / "values.schema.json": document("inference-logging-library", added),
@@ -67,7 +67,7 @@ def files() -> dict[Path, str]:
 
 def _template(defaults: dict[str, Any]) -> str:
     """Return them for a template that has no files: that of a chart which others use."""
-    head = "{{/* The package's defaults; written by `python -m tests.chart.generated`. */}}\n"
+    head = "{{/* The package's defaults; written by `python -m tools.chart.generated`. */}}\n"
     return (
         head
         + '{{- define "inference-logging-library.defaults" -}}\n'

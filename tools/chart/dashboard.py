@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.chart.expressions import CHOSEN, REQUESTS, SERVED, Panel, once
-from tests.chart.panels_cost import COST
-from tests.chart.panels_logging import LOGGING, NODE, SEGMENTS, SINKS
-from tests.chart.panels_requests import ENGINE, ROUTES
-from tests.chart.panels_service import LATENCY, SERVICE, TRAFFIC
+from tools.chart.expressions import CHOSEN, REQUESTS, SERVED, Panel, once
+from tools.chart.panels_cost import COST
+from tools.chart.panels_logging import LOGGING, NODE, SEGMENTS, SINKS
+from tools.chart.panels_requests import ENGINE, ROUTES
+from tools.chart.panels_service import LATENCY, SERVICE, TRAFFIC
 
 ROWS: Final[dict[str, list[Panel]]] = {
     "Service": SERVICE,

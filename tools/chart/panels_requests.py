@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.chart.expressions import (
+from tools.chart.expressions import (
     ENGINE_DECODE,
     ENGINE_PREFILL,
     ENGINE_QUEUE,
