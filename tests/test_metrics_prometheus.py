@@ -1,20 +1,35 @@
-"""A real Prometheus scrapes a real server: every series arrives, and each exemplar with its trace."""
+"""Metrics with a real Prometheus that scrapes, and with listeners that are killed at any moment."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import shutil
+import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
 
-from inference_logging import Config
+from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from tests.servers import Server, free_port, uvicorn
-from tests.support import TRACE_ID, TRACEPARENT, read_records, wait_until
+from tests.support import (
+    TRACE_ID,
+    TRACEPARENT,
+    Client,
+    answer,
+    body_messages,
+    http_scope,
+    read_records,
+    replying,
+    wait_until,
+)
+from tests.test_processes import in_child
 
 pytestmark = pytest.mark.servers
 
@@ -73,3 +88,73 @@ def test_prometheus_takes_every_series_and_the_exemplars(configure: Callable[...
             one["metric"]["state"]: one["value"][1] for one in ask(prometheus, "query", "inference_logging_state")
         }
         assert sum(map(int, states.values())) == 1
+
+
+KILLS = 15
+ANSWER = b'{"model":"m","usage":{"prompt_tokens":9,"completion_tokens":3}}'
+SCOPE = ("/v1/chat/completions", "POST", [(b"content-type", b"application/json")])
+
+
+def serve_until_killed(config: Config, report: int) -> NoReturn:
+    """Listen, and answer requests for inference; write to ``report`` once it listens and has answered some."""
+    logger = Logger(config)
+    app = InferenceLoggingMiddleware(replying(*answer(ANSWER, content_type=b"application/json")), config)
+    wait_until(lambda: logger.stats()["listener"]["leader_pid"] == os.getpid(), "this process to listen")
+
+    async def serve(requests: int) -> None:
+        for _ in range(requests):
+            client = Client(body_messages(b'{"model":"m"}'))
+            await app(http_scope(*SCOPE), client.receive, client.send)
+
+    asyncio.run(serve(200))
+    os.write(report, b"x")
+    while True:
+        asyncio.run(serve(10))
+
+
+def counted(histograms: list[dict[str, Any]]) -> float:
+    """Return how many requests the histograms of durations hold."""
+    durations = [one for one in histograms if one["name"] == "gen_ai_server_request_duration_seconds"]
+    return float(sum(one["buckets"][-1][1] for one in durations))
+
+
+def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure: Callable[..., Config]) -> None:
+    # Each writes all the time, so some die between the write, the count and the release of a batch.
+    config = configure(flush_records=1, flush_interval_s=0.01)
+    started, report = os.pipe()
+    for _ in range(KILLS):
+        pid = in_child(lambda: serve_until_killed(config, report))
+        assert os.read(started, 1) == b"x"
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    with Logger(config) as logger:
+        # The last one's requests in flight get their records a round after all that it had committed is written.
+        wait_until(lambda: len(read_records(config.directory, "process.ended")) == KILLS, "the dead to be reported")
+        assert logger.flush()
+        records = read_records(config.directory, "request")
+        assert len(records) >= KILLS * 200
+        inferences = [record for record in records if "gen_ai.operation.name" in record]
+        requests = logger.service.requests()
+        assert counted(requests["histograms"]) == len(inferences)
+        # One that was killed before it had an answer has no status, and one that had just begun no method.
+        asked = [record for record in records if "http.request.method" in record]
+        served = Counter(record.get("http.response.status_code", 0) for record in asked)
+        assert Counter({one["status"]: one["buckets"][-1][1] for one in requests["routes"]}) == served
+        assert {outcome: count for outcome, count in requests["outcomes"].items() if count} == Counter(
+            record["outcome"] for record in records
+        )
+        for kind in ("input", "output"):
+            tokens = sum(record.get(f"gen_ai.usage.{kind}_tokens", 0) for record in records)
+            assert sum(one["tokens"] for one in requests["tokens"] if one["token_type"] == kind) == tokens > 0
+        # Killed before a request's body was read, nobody knows that it is one for inference.
+        assert {record["outcome"] for record in records if record not in inferences} <= {"process_died"}
+        totals, stats = logger.service.totals(), logger.service.listener_stats()
+    # What a listener says of itself (`segment.repaired`) goes through a queue too, where it has a number.
+    numbered = [record for record in read_records(config.directory) if "seq" in record]
+    assert {record["event_name"] for record in numbered} <= {"request", "segment.repaired"}
+    assert totals["written"] == stats["taken_from_queues"] == len(numbered)
+    # One that was killed in the middle of an emit leaves a record that nobody can read.
+    assert totals["accepted"] == totals["written"] + sum(totals["dropped"]["torn"].values())
+    assert totals["queues"] == KILLS + 1
+    os.close(started)
+    os.close(report)
