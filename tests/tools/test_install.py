@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import cmake, go_install, install, tools, workshop
+from tests.tools import tools
+from tools.programs import cmake, go_install, install, workshop
 
 ROOT = Path(__file__).parents[2]
 PINS: dict[str, workshop.Pin] = {

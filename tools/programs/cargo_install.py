@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tools.workshop import SCRATCH, TOOLS, Pin, run
+from tools.programs.workshop import SCRATCH, TOOLS, Pin, run
 
 
 def build(name: str, pin: Pin) -> None:

@@ -7,7 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
-from tests.tools.workshop import SCRATCH, MissingError, Pin, result, run
+from tools.programs.workshop import SCRATCH, MissingError, Pin, result, run
 
 
 def build(name: str, pin: Pin) -> None:

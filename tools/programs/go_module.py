@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from tests.tools.workshop import BIN, HERE, SCRATCH, Pin, go, go_flags
+from tools.programs.workshop import BIN, HERE, SCRATCH, Pin, go, go_flags
 
 
 def build(name: str, pin: Pin) -> None:

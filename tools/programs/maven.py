@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tools.workshop import HERE, SCRATCH, Pin, replacing, result, run
+from tools.programs.workshop import HERE, SCRATCH, Pin, replacing, result, run
 
 
 def build(name: str, pin: Pin) -> None:

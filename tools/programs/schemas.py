@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tests.tools.workshop import SCRATCH, MissingError, Pin, pins, replacing, result, run
+from tools.programs.workshop import SCRATCH, MissingError, Pin, pins, replacing, result, run
 
 Schema = dict[str, Any]
 _COMMON = {"_definitions.json", "all.json"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tools.workshop import Pin, go, go_flags
+from tools.programs.workshop import Pin, go, go_flags
 
 
 def build(name: str, pin: Pin) -> None:

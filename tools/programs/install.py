@@ -1,4 +1,4 @@
-"""Install foreign tools for the tests below ``.tools``: ``python tests/tools/install.py NAME... [--all]``.
+"""Install foreign tools for the tests below ``.tools``: ``python tools/programs/install.py NAME... [--all]``.
 
 What is there already, of the same version, is left as it is. A tool that cannot be had leaves ``NAME.missing`` with one
 line that says why; its tests are skipped with that line, and the others go on.
@@ -19,7 +19,7 @@ from pathlib import Path
 # A script has its own folder on the path, not the repository's.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.tools.workshop import BIN, HERE, SCRATCH, TOOLS, MissingError, Pin, pins, result
+from tools.programs.workshop import BIN, HERE, SCRATCH, TOOLS, MissingError, Pin, pins, result
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def install(name: str, known: dict[str, Pin]) -> bool:
     try:
         if lacking:
             raise MissingError(f"it needs {', '.join(lacking)}")
-        importlib.import_module(f"tests.tools.{pin['by']}").build(name, pin)
+        importlib.import_module(f"tools.programs.{pin['by']}").build(name, pin)
     except MissingError as error:
         missing.write_text(f"{error}\n", encoding="utf-8")
         sys.stderr.write(f"{name}: missing: {error}\n")

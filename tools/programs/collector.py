@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tools.workshop import BIN, GO, HERE, SCRATCH, Pin, go, run
+from tools.programs.workshop import BIN, GO, HERE, SCRATCH, Pin, go, run
 
 
 def build(name: str, pin: Pin) -> None:

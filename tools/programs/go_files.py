@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.tools.workshop import MissingError, Pin, go, replacing, result
+from tools.programs.workshop import MissingError, Pin, go, replacing, result
 
 
 def build(name: str, pin: Pin) -> None:

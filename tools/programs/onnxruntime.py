@@ -8,7 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tests.tools.workshop import SCRATCH, MissingError, Pin, go, replacing, result, run
+from tools.programs.workshop import SCRATCH, MissingError, Pin, go, replacing, result, run
 
 HEADERS = ("onnxruntime_c_api.h", "onnxruntime_ep_c_api.h")
 
