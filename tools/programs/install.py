@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
-import importlib
 import json
 import shutil
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 # A script has its own folder on the path, not the repository's.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tools.programs import builders
 from tools.programs.workshop import BIN, HERE, SCRATCH, TOOLS, MissingError, Pin, pins, result
 
 
@@ -57,7 +57,7 @@ def install(name: str, known: dict[str, Pin]) -> bool:
     try:
         if lacking:
             raise MissingError(f"it needs {', '.join(lacking)}")
-        importlib.import_module(f"tools.programs.{pin['by']}").build(name, pin)
+        builders.WAYS[pin["by"]](name, pin)
     except MissingError as error:
         missing.write_text(f"{error}\n", encoding="utf-8")
         sys.stderr.write(f"{name}: missing: {error}\n")
