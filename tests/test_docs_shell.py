@@ -1,6 +1,6 @@
 """Every command that a page shows in a block of a shell is one that somebody can type: each program has its check.
 
-Blocks that can be run by themselves are run as well: test_readme.py, test_tutorial.py, test_example_pages.py.
+Blocks that can be run by themselves are run as well: test_readme.py, test_docs_pages.py.
 """
 
 from __future__ import annotations

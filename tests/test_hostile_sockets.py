@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import json
 import os
 import re
@@ -20,7 +19,7 @@ import pytest
 from inference_logging import Config
 from tests.hostile_app import CHUNKS, MISBEHAVIOURS
 from tests.servers import HERE, Server
-from tests.support import Recorded, http_scope, read_lines, read_records, wait_until
+from tests.support import Recorded, http_scope, read_lines, read_records, resident_bytes, wait_until
 
 MIB = 1 << 20
 PATIENCE_S = 180.0
@@ -315,13 +314,6 @@ def run(served: Callable[[Any, Any, Any], Any]) -> int:
     with pytest.raises(StopIteration):
         served(scope, receive, send).send(None)
     return measured[0] if measured else 0
-
-
-def resident_bytes() -> int:
-    """Return the memory of this process that belongs to no file."""
-    gc.collect()
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(fields["RssAnon"].split()[0]) * 1024
 
 
 @pytest.mark.servers
