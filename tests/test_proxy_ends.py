@@ -179,7 +179,7 @@ def test_a_killed_proxy_leaves_a_record_for_each_open_request(proxying: Start) -
 
 
 SILENT = pytest.mark.parametrize(
-    "said", [b"", b"PRI * HT", b"BEGINNING / HT"], ids=["nothing", "half a preface", "half a line"]
+    "said", [b"", b"PRI * HT", b"GET / HT"], ids=["nothing", "half a preface", "half a line"]
 )
 
 
@@ -244,7 +244,7 @@ class Http2:
 
     def ask(self) -> None:
         """Send a request."""
-        head = [(":method", "BEGINNING"), (":scheme", "http"), (":authority", "a"), (":path", "/")]
+        head = [(":method", "GET"), (":scheme", "http"), (":authority", "a"), (":path", "/")]
         self._connection.send_headers(2 * self._streams + 1, head, end_stream=True)
         self._streams += 1
         self.socket.sendall(self._connection.data_to_send())
@@ -318,7 +318,7 @@ def test_those_that_were_silent_for_too_long_are_a_metric(proxying: Start) -> No
 
         def counted() -> float:
             sample = 'inference_logging_proxy_connections_closed_total{reason="header_timeout"} '
-            metrics = exchange(proxy.port, b"BEGINNING /own-metrics HTTP/1.1\r\n" + HOST + END).decode()
+            metrics = exchange(proxy.port, b"GET /own-metrics HTTP/1.1\r\n" + HOST + END).decode()
             return sum(float(line.removeprefix(sample)) for line in metrics.splitlines() if line.startswith(sample))
 
         wait_until(lambda: counted() >= 3, "three to be counted")
