@@ -27,8 +27,8 @@ from inference_logging.read.export.prompts import Prompt
 from inference_logging.read.export.requests import LeftOut, Request, arrival_nano, requests_of
 from inference_logging.read.export.run import row_of
 from inference_logging.read.export.spool import Spool
+from tests.books import verify_in_process
 from tests.command_line import Done, run
-from tests.export_books import verify_in_process
 from tests.support import Client, Recorded, answer, body_messages, http_scope, replying
 
 __all__ = ["verify_in_process"]

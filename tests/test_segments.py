@@ -25,7 +25,7 @@ from inference_logging.segments import (
     read_segment,
     segments,
 )
-from tests.segment_lines import BOOT, lines, name, numbers, write
+from tests.segment_files import BOOT_ID, lines, name, numbers, write
 
 
 def test_segments_are_listed_in_the_order_of_their_beginning_whatever_their_prefix(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_segment_that_stands_there_plain_and_compressed_is_listed_once_and_pla
         name(1).replace("000001", "00001"),
         name(1).replace("000001", "0000001"),
         name(1).replace("20261121", "20260231"),
-        name(1).replace(BOOT, BOOT.upper()),
+        name(1).replace(BOOT_ID, BOOT_ID.upper()),
         "." + name(1),
         name(1) + "\n",
     ],
@@ -88,11 +88,11 @@ def test_a_segment_that_escapes_one_look_in_both_forms_while_it_is_compressed_is
 
 
 def test_the_parts_of_a_name_are_known() -> None:
-    segment = Segment.parse(f"/logs/my-svc-20261121T050059.123Z-{BOOT}-1234567.jsonl.zst")
+    segment = Segment.parse(f"/logs/my-svc-20261121T050059.123Z-{BOOT_ID}-1234567.jsonl.zst")
     assert segment is not None
     assert segment.begun == datetime(2026, 11, 21, 5, 0, 59, 123000, timezone.utc)
-    assert (segment.prefix, segment.boot_id, segment.number) == ("my-svc", BOOT, 1234567)
-    assert segment.name == f"my-svc-20261121T050059.123Z-{BOOT}-1234567.jsonl"
+    assert (segment.prefix, segment.boot_id, segment.number) == ("my-svc", BOOT_ID, 1234567)
+    assert segment.name == f"my-svc-20261121T050059.123Z-{BOOT_ID}-1234567.jsonl"
 
 
 def test_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -> None:

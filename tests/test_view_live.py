@@ -17,12 +17,12 @@ import orjson
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from inference_logging.read.table.table import Table
 from inference_logging.read.view import live
 from inference_logging.read.view.arrivals import Arrivals
 from tests.segment_files import log, request, write_segment
 from tests.support import wait_until
 from tests.view_browser import append, needs_chromium, shown, window
-from tests.view_index import Passing
 from tests.view_server import Client, serving
 
 
@@ -267,11 +267,11 @@ def test_the_history_of_the_logging_is_a_table_with_the_newest_first(browser: Br
         expect(rows.nth(2)).to_contain_text("sink=file error=ENOSPC")
 
 
-class Held(Passing):
+class Held(Table):
     """Has indexed a quarter of its bytes, and no row, until it is let go."""
 
     def __init__(self, directory: Path, cache: Path) -> None:
-        super().__init__([directory], cache)
+        super().__init__([directory], None, cache)
         self.may_go_on = threading.Event()
 
     def refresh(self, budget_s: float) -> bytes:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inference_logging.read.table.table import Table
 from inference_logging.read.view import export
 from inference_logging.read.view.bounds import MOST_BYTES, bounded
 from inference_logging.read.view.export import FORMATS, Exports
@@ -25,7 +26,6 @@ from inference_logging.read.view.record import Records
 from inference_logging.read.view.workers import GoneError
 from inference_logging.read.where import Condition
 from tests.segment_files import log, request, stamp, write_segment
-from tests.view_index import Passing
 from tests.view_server import Answer, Client, serving
 
 
@@ -341,7 +341,7 @@ def test_an_export_of_a_client_that_has_left_is_given_up(tmp_path: Path) -> None
     write_segment(tmp_path, [request(at / 100) for at in range(2500)])
     gone = threading.Event()
 
-    class Leaving(Passing):
+    class Leaving(Table):
         pages = 0
 
         def rows(self, query: bytes) -> bytes:
@@ -349,7 +349,7 @@ def test_an_export_of_a_client_that_has_left_is_given_up(tmp_path: Path) -> None
             gone.set()
             return super().rows(query)
 
-    index = Leaving([tmp_path], tmp_path / "cache")
+    index = Leaving([tmp_path], None, tmp_path / "cache")
     index.refresh(1.0)
     made: Index = index
     exports = Exports(made, Records(made, [tmp_path]), [tmp_path])
