@@ -69,4 +69,4 @@ screenshots: build ### Take pictures of each page of `view`, light, dark and on 
 dashboard-pictures: build ### Draw every panel of Grafana's dashboard from a real load, into build/dashboard and docs/images (nine minutes)
 	@$(call require,prometheus,prometheus,asking what the panels ask)
 	@$(call require,chromium,chromium,drawing)
-	$(PYTHON) -m tests.chart.pictures build/dashboard --sheet docs/images/dashboard.png
+	$(PYTHON) -m tools.chart.pictures build/dashboard --sheet docs/images/dashboard.png

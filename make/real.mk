@@ -30,7 +30,7 @@ EXPORT_SETUP := $(wildcard tests/integrations/export/*.txt tests/integrations/ex
 	tests/integrations/export/mooncake_reader/src/*)
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
-# Programs of others that tests drive, as tests/tools/pins.yaml has them: those of one part; `make tools` gets all.
+# Programs of others that tests drive, as tools/programs/pins.yaml has them: those of one part; `make tools` gets all.
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ray-crds kserve-crds lws-crds inferencepool-crds kyverno-crds
 NODE_TOOLS := helm etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kube-proxy otelcol
 SHIPPING_TOOLS := otelcol otelgateway kafka loki versitygw opensearch
@@ -53,7 +53,7 @@ endef
 define install_tools
 ($(call require,go,golang,building what is written in Go)) || true; \
 ($(call require,mvn,maven,the jars of Kafka and OpenSearch)) || true; \
-$(PYTHON) tests/tools/install.py $(1)
+$(PYTHON) tools/programs/install.py $(1)
 endef
 
 # vLLM's tests are one process that waits for its server, and need none of the tools that are compiled first.

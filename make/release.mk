@@ -26,7 +26,7 @@ onnx-example: c $(DEPENDENCIES) ### Build and run the C++ example with a real ON
 	@$(call require,go,golang,the header of ONNX Runtime)
 	@$(call require,cmake,cmake,building the example)
 	@$(call require,g++,g++,building the example)
-	@$(PYTHON) tests/tools/install.py onnxruntime
+	@$(PYTHON) tools/programs/install.py onnxruntime
 	cmake -S examples/cpp_onnx_pipeline -B build/onnx_pipeline \
 		"-DCMAKE_PREFIX_PATH=$(abspath dist/c);$(abspath .tools/onnxruntime)" >/dev/null
 	cmake --build build/onnx_pipeline
@@ -150,5 +150,5 @@ map: $(DEPENDENCIES) ### Draw the modules of the core into native/README.md
 
 # Known vulnerabilities grow without a commit, so CI does it each week.
 audit: build $(VENV)/.stamp-audit ### Licences, duplicates, sources and known vulnerabilities of crates and packages (needs the network)
-	@$(PYTHON) tests/tools/install.py cargo-deny
+	@$(PYTHON) tools/programs/install.py cargo-deny
 	$(PYTHON) release/audit.py --complete

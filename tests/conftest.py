@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+# Files of release/ import each other by bare name.
+sys.path.append(str(Path(__file__).parent.parent / "release"))
 
 _REAL = (
     "chart",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import shutil
 import time
@@ -89,6 +90,13 @@ def wait_until(condition: Callable[[], Any], what: str, patience_s: float = _PAT
             missing = f" ({error})"
         assert time.monotonic() < end, f"waited in vain for: {what}{missing}"
         time.sleep(0.01)
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that belongs to no file: what it allocated."""
+    gc.collect()
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) * 1024
 
 
 def remove_directory(directory: Path) -> None:

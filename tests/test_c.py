@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -270,3 +271,105 @@ def read_elf(what: str, path: Path) -> str:
         pytest.skip("needs readelf (on Debian: binutils)")
     asked = ["readelf", "--wide", what, str(path)]
     return subprocess.run(asked, env=os.environ | {"LC_ALL": "C"}, capture_output=True, text=True, check=True).stdout
+
+
+MODEL = {
+    "triton.model_version": "7",
+    "triton.model_instance_name": "session 0",
+    "triton.batch_size": 4,
+    "triton.batch_position": 3,
+    "triton.correlation_id": "camera-2",
+}
+LONGEST_LIST = 1280
+LONGEST_NAME = 96
+
+
+@pytest.fixture(scope="module")
+def model(installed: Path) -> Path:
+    """Return the program that models serve."""
+    return compiled(installed, "model.c", *STRICT_C)
+
+
+def test_a_model_and_its_tensors_are_on_record(model: Path, configure: Configure) -> None:
+    config = configure()
+    run(model, "served", config)
+    whole, stream, broken, failed = read_records(config.directory, "request")
+    assert (whole["triton.model_name"], whole["outcome"], whole["client_request_id"]) == ("whole", "ok", "whole")
+    assert {name: whole.get(name) for name in MODEL} == MODEL
+    assert whole["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+    assert whole["triton.inputs"] == [
+        {"name": 'image "1"', "datatype": "FP32", "shape": [1, 64], "bytes": 256},
+        {"name": "scale", "datatype": "FP64", "shape": [], "bytes": 8},
+    ]
+    assert whole["triton.outputs"] == [{"name": "class", "datatype": "INT64", "shape": [1], "bytes": 8}]
+    assert not {"url.path", "http.request.method", "chunks"} & whole.keys()
+    assert (stream["outcome"], stream["chunks"]) == ("ok", 2)
+    assert (broken["outcome"], broken["error.type"]) == ("error", "response_incomplete")
+    assert (failed["outcome"], failed["error.type"]) == ("error", "OUT_OF_MEMORY")
+    assert failed["triton.model_name"] == "n" * LONGEST_NAME
+    shown = failed["triton.inputs"]
+    written = len(json.dumps(shown, separators=(",", ":")))
+    assert written <= LONGEST_LIST + 1 < written + written / len(shown)
+    assert_books_balance(config)
+
+
+def test_an_inference_that_the_process_does_not_survive_names_its_model(model: Path, configure: Configure) -> None:
+    config = configure()
+    configuration = configuration_file(config, config.directory.parent / "configuration.json")
+    ended = subprocess.run([model, "died", configuration], timeout=180, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert_books_balance(config)
+    (record,) = read_records(config.directory, "request")
+    assert (record["outcome"], record["triton.model_name"]) == ("process_died", "dying")
+    assert {name: record.get(name) for name in MODEL} == MODEL
+
+
+def test_sanitizers_find_nothing_where_models_are_served(installed: Path, configure: Configure) -> None:
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
+    config = configure()
+    run(compiled(installed, "model.c", *STRICT_C, *flags), "served", config)
+    assert_books_balance(config)
+
+
+@pytest.fixture(scope="module")
+def reader(installed: Path) -> Path:
+    """Return the program that reads a queue file."""
+    return compiled(installed, "layout.c", *STRICT_C)
+
+
+def test_a_queue_file_has_the_documented_layout(reader: Path, configure: Configure) -> None:
+    config = configure(listener="external")  # nobody reads the queue meanwhile
+    ended = look(reader, config)
+    assert ended.returncode == 0, ended.stderr
+    assert_books_balance(config)
+    assert [record["event_name"] for record in read_records(config.directory) if "seq" in record] == [
+        *("golden", "golden"),
+        "request",
+    ]
+
+
+def test_each_byte_that_differs_is_reported(installed: Path, configure: Configure, tmp_path: Path) -> None:
+    """The reader looks at what it claims to: with one number changed, it says where."""
+    source = (Path(__file__).parent / "c" / "layout.c").read_text()
+    for number, (before, after, said) in enumerate(
+        [
+            ("VERSION = 3", "VERSION = 4", "version at 8: 3, not 4"),
+            ("HEAD = 128", "HEAD = 136", "head's sequence at 140: 0, not 2"),
+            ("COMMITTED = 2", "COMMITTED = 1", "state at"),
+            ("slot + 336", "slot + 344", "path at"),
+        ]
+    ):
+        assert source.count(before) == 1
+        changed = tmp_path / f"layout_{number}.c"
+        changed.write_text(source.replace(before, after))
+        ended = look(compiled(installed, str(changed), *STRICT_C), configure(listener="external"))
+        assert ended.returncode == 1
+        assert said in ended.stderr
+        shutil.rmtree(tmp_path / "queues")
+
+
+def look(reader: Path, config: Config) -> subprocess.CompletedProcess[str]:
+    """Let the reader look at its own queue."""
+    configuration = configuration_file(config, config.directory.parent / "configuration.json")
+    line = [str(reader), str(configuration), str(config.resolved_queue_directory)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=180, check=False)

@@ -1,7 +1,4 @@
-"""The C library for small machines: its size, its memory, and queues of other processors that are read on this machine.
-
-Programs for other processors run under qemu; what they leave is recovered by this machine's listener.
-"""
+"""The C library for small machines, its example, and what ThreadSanitizer sees of programs in C."""
 
 from __future__ import annotations
 
@@ -19,15 +16,13 @@ from typing import Final
 import pytest
 
 from inference_logging import Config
-from tests.books import assert_books_balance
-from tests.c_programs import LIBRARY, SOURCES, STRICT_C, compiled, install
+from tests.books import assert_books_balance, variables
+from tests.c_programs import LIBRARY, SOURCES, STRICT_C, compiled, configuration_file, install
 from tests.c_programs import run as run_program
 from tests.command_line import run
 from tests.identity import SECRET, everything, keyed_hash
 from tests.sidecars import Sidecar
 from tests.support import read_records
-
-pytestmark = pytest.mark.embedded
 
 Configure = Callable[..., Config]
 LARGEST_LIBRARY_BYTES: Final = 200_000
@@ -100,6 +95,7 @@ def small(configure: Configure, tmp_path: Path) -> tuple[Config, Path]:
     return config, write_configuration(config, tmp_path / "configuration.json")
 
 
+@pytest.mark.embedded
 def test_it_is_small_and_needs_the_c_library_alone(target: str) -> None:
     library = DIST / target / "lib" / "libinferlog.so.1"
     assert library.stat().st_size <= LARGEST_LIBRARY_BYTES
@@ -115,6 +111,7 @@ def test_it_is_small_and_needs_the_c_library_alone(target: str) -> None:
     assert all(name.startswith(("inferlog_", "INFERLOG_")) for name in exported)
 
 
+@pytest.mark.embedded
 def test_what_it_leaves_is_recovered_and_proved_on_this_machine(program: list[str], small: tuple[Config, Path]) -> None:
     config, file = small
     done = subprocess.run([*program, "left", file, "400"], capture_output=True, text=True, check=False, timeout=60)
@@ -129,6 +126,7 @@ def test_what_it_leaves_is_recovered_and_proved_on_this_machine(program: list[st
     assert verified.code == 0, verified
 
 
+@pytest.mark.embedded
 def test_killed_at_any_instant_it_has_lost_nothing(program: list[str], small: tuple[Config, Path]) -> None:
     config, file = small
     accepted = 0
@@ -146,6 +144,7 @@ def test_killed_at_any_instant_it_has_lost_nothing(program: list[str], small: tu
     assert len(read_records(config.directory, "sensor.reading")) >= accepted
 
 
+@pytest.mark.embedded
 def test_it_runs_in_little_memory_beside_a_listener(small: tuple[Config, Path], tmp_path: Path) -> None:
     target = f"{os.uname().machine}-unknown-linux-musl"
     if not (DIST / target / "lib" / "libinferlog.a").exists():
@@ -183,6 +182,7 @@ def memory_kb(lines: list[str], config: Config) -> tuple[int, int, int]:
     return own, shared, resident
 
 
+@pytest.mark.embedded
 def test_with_requests_and_without_a_listener_it_records_the_headers_that_are_asked_for(
     keyed: Configure, tmp_path: Path
 ) -> None:
@@ -202,6 +202,7 @@ def test_with_requests_and_without_a_listener_it_records_the_headers_that_are_as
     assert_books_balance(config)
 
 
+@pytest.mark.embedded
 def test_a_wrong_parameter_is_named_as_everywhere(program: list[str], small: tuple[Config, Path]) -> None:
     _, file = small
     given = json.loads(file.read_text()) | {"queue_bytes": 5, "sensors": True, "rotate_bytes": "left to the listener"}
@@ -210,3 +211,161 @@ def test_a_wrong_parameter_is_named_as_everywhere(program: list[str], small: tup
     assert done.returncode == 1
     named = [re.sub(r"^open: ", "", line).split(":")[0] for line in done.stderr.splitlines()]
     assert sorted(named) == ["queue_bytes=5 (file)", "sensors (file)"]
+
+
+SOURCE = LIBRARY.parent.parent / "examples" / "c_sensor" / "sensor.c"
+COUNT = 5_000
+ENTRY_BYTES = 128
+
+
+@pytest.fixture(scope="module")
+def sensor(installed: Path) -> Path:
+    """Compile the example."""
+    return compiled(installed, str(SOURCE), *STRICT_C)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("queue_bytes", ["64KiB", "8MiB"])
+def test_each_reading_is_in_the_file_and_in_the_segments(
+    sensor: Path, configure: Configure, tmp_path: Path, queue_bytes: str
+) -> None:
+    config = configure(queue_bytes=queue_bytes, max_record_bytes=16384)
+    by_write = tmp_path / "readings.log"
+    ended = subprocess.run(
+        [sensor, str(COUNT), by_write],
+        env=os.environ | variables(config),
+        timeout=180,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    lines = by_write.read_text().splitlines(keepends=True)
+    assert {len(line) for line in lines} == {ENTRY_BYTES}
+    written = [(int(number), samples) for number, samples in map(str.split, lines)]
+    assert [number for number, _ in written] == list(range(COUNT))
+    records = read_records(config.directory, "sensor.reading")
+    assert [(record["number"], record["samples"]) for record in records] == written
+    assert re.search(r"^write / inferlog: \d+\.\d$", ended.stdout, re.MULTILINE)
+    assert_books_balance(config)
+
+
+@pytest.mark.servers
+def test_a_file_that_cannot_be_written_is_reported(sensor: Path, configure: Configure, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sensor, "1", tmp_path / "absent" / "readings.log"],
+        env=os.environ | variables(configure()),
+        timeout=180,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 1
+    assert "absent" in ended.stderr
+
+
+RACE = """
+#include <inferlog.h>
+#include <pthread.h>
+static int shared;
+static void *add(void *unused) { for (int at = 0; at < 1000; at++) shared++; return unused; }
+int main(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, add, 0)) return 1;
+  add(0);
+  return pthread_join(thread, 0) || inferlog_abi_version() != INFERLOG_ABI_VERSION;
+}
+"""
+FOUND = 66
+"""The exit code of a program with a race."""
+
+
+class Instrumented:
+    """The library with ThreadSanitizer's calls, and the way to link with it."""
+
+    def __init__(self) -> None:
+        cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
+        if cargo is None or shutil.which("cc") is None:
+            pytest.skip("needs cargo and a C compiler")
+        rustc = Path(cargo).with_name("rustc")
+        asked = [str(rustc), "+nightly", "--print", "sysroot", "--print", "host-tuple"]
+        said = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if said.returncode != 0:
+            pytest.skip("needs nightly Rust: rustup toolchain install nightly")
+        sysroot, self.host = said.stdout.split()
+        self.runtime = Path(sysroot, "lib", "rustlib", self.host, "lib", "librustc-nightly_rt.tsan.a")
+        if not self.runtime.exists():
+            pytest.skip(f"nightly Rust has no ThreadSanitizer for {self.host}")
+        target = LIBRARY.parent / "target" / "tsan"
+        flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"
+        subprocess.run(
+            [cargo, "+nightly", "build", "--quiet", "--package", "inference_logging_c", "--target", self.host],
+            cwd=LIBRARY.parent,
+            env=os.environ | {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(target)},
+            check=True,
+        )
+        self.library = target / self.host / "debug" / "libinferlog_c.a"
+
+    def compile(self, source: Path, program: Path) -> Path:
+        """Compile a program; the C compiler's own runtime has not all that the library calls."""
+        flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIE", f"-I{LIBRARY / 'include'}"]
+        compiled = f"{program}.o"
+        subprocess.run(["cc", *flags, "-fsanitize=thread", "-c", str(source), "-o", compiled], check=True)
+        whole = ["-Wl,--whole-archive", str(self.runtime), "-Wl,--no-whole-archive", str(self.library)]
+        libraries = ["-Wl,--export-dynamic", "-pthread", "-ldl", "-lm", "-lrt"]
+        subprocess.run(["cc", "-pie", "-o", str(program), compiled, *whole, *libraries], check=True)
+        return program
+
+
+@pytest.fixture(scope="module")
+def instrumented() -> Instrumented:
+    """Build the library."""
+    return Instrumented()
+
+
+def raced(program: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program with the few suppressions."""
+    options = f"suppressions={SOURCES / 'tsan.supp'} exitcode={FOUND} history_size=6"
+    environment = os.environ | {"TSAN_OPTIONS": options}
+    line = [program, *arguments]
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.tsan
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        ("program.c", "threads"),
+        ("program.c", "kinds"),
+        ("program.c", "requests"),
+        ("program.c", "signals"),
+        ("model.c", "served"),
+    ],
+)
+def test_no_thread_races_with_another(
+    instrumented: Instrumented, configure: Configure, tmp_path: Path, source: str, command: str
+) -> None:
+    config = configure()
+    program = instrumented.compile(SOURCES / source, tmp_path / "program")
+    ended = raced(program, command, configuration_file(config, tmp_path / "configuration.json"))
+    assert ended.returncode == 0, ended.stderr
+    assert_books_balance(config)
+
+
+@pytest.mark.tsan
+def test_a_race_of_a_program_is_found(instrumented: Instrumented, tmp_path: Path) -> None:
+    source = tmp_path / "race.c"
+    source.write_text(RACE)
+    ended = raced(instrumented.compile(source, tmp_path / "race"))
+    assert ended.returncode == FOUND
+    assert "data race" in ended.stderr
+
+
+@pytest.mark.tsan
+def test_the_library_is_instrumented(instrumented: Instrumented) -> None:
+    """Its own code calls ThreadSanitizer; without that, the tests above would see the C programs only."""
+    if shutil.which("nm") is None:
+        pytest.skip("needs nm (on Debian: binutils)")
+    listed = subprocess.run(
+        ["nm", "--undefined-only", instrumented.library], capture_output=True, text=True, check=False
+    ).stdout
+    assert {"__tsan_read8", "__tsan_write8", "__tsan_atomic64_compare_exchange_val"} <= set(listed.split())

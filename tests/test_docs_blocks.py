@@ -1,7 +1,4 @@
-"""Every block of every page is one that a test reads: of its language here, run in `test_readme.py` and others.
-
-`test_docs_shell.py` reads the blocks of shells. What only the test of its page can judge is listed in ELSEWHERE.
-"""
+"""Every block of JSON, Python, TOML and YAML of every page is read as what it is; `test_readme.py` runs some."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -31,62 +27,15 @@ from inference_logging.ship.s3.place import JSON_LINES, hive, manifest_key, obje
 from tests.chart.chart import CHART, LEAST, merged
 from tests.identity import answer, served
 from tests.shown import ROOT, blocks_of
-from tests.test_docs_shell import SHELLS
 
 # pytest asks for tomli where Python has none.
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
-HERE = ("json", "python", "toml", "yaml")
-OUTPUT = "shows what is printed, and nobody types it"
-ELSEWHERE: dict[tuple[str, str], tuple[int | None, str]] = {
-    ("CONTRIBUTING.md", "text"): (2, "drawings"),
-    ("README.md", "mermaid"): (1, "a drawing"),
-    ("docs/c.md", "c"): (1, "tests/test_c.py"),
-    ("docs/c.md", "cpp"): (4, "tests/test_cpp.py, tests/test_onnx_pipeline.py, tests/test_tensorrt_logger.py"),
-    ("docs/clickhouse.md", "sql"): (2, "tests/shipping/test_clickhouse.py"),
-    ("docs/commands.md", "text"): (None, "tests/test_docs_reference.py"),
-    ("docs/console.md", "text"): (1, OUTPUT),
-    ("docs/export.md", "text"): (1, "test_the_statement_of_an_export_has_these_words"),
-    ("docs/kubernetes-node.md", "text"): (1, "a drawing"),
-    ("docs/object-storage.md", "text"): (1, "test_keys_of_objects_have_this_form"),
-    ("docs/opensearch.md", "text"): (1, "a header, as HTTP has it"),
-    ("docs/rust.md", "rust"): (2, "native/rust/src/lib.rs"),
-    ("docs/segment-index.md", "sql"): (1, "tests/test_table.py"),
-    ("docs/syslog.md", "text"): (4, "tests/shipping/test_syslog_forms.py"),
-    ("docs/triton.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),
-    ("docs/tutorial.md", "text"): (4, "tests/test_tutorial.py"),
-    ("docs/upgrading.md", "text"): (1, "tests/test_recover.py"),
-    ("docs/vllm.md", "text"): (1, "test_a_part_of_a_record_has_fields_of_it"),
-    ("examples/application_records/README.md", "text"): (1, "tests/test_example_pages.py"),
-    ("examples/audit_records/README.md", "text"): (1, "tests/test_example_pages.py"),
-    ("examples/bare_logger/README.md", "text"): (1, "tests/test_example_pages.py"),
-    ("examples/c_sensor/README.md", "text"): (1, "tests/test_example_pages.py"),
-    ("examples/cpp_onnx_pipeline/README.md", "text"): (1, OUTPUT),
-    ("examples/fastapi/README.md", "text"): (2, "tests/test_example_pages.py"),
-    ("examples/rust_producer/README.md", "text"): (1, OUTPUT),
-    ("helm/README.md", "dockerfile"): (1, "tests/chart/test_dockerfile.py"),
-    ("native/README.md", "text"): (1, "tests/test_map.py"),
-}
-"""Page and language, with the number of blocks (None: the page is written from the code), and the tests that read them
-or the reason why none does."""
 ANNOTATION = re.compile(r"inference-logging\.io/\w+")
 OPTION = re.compile(r"^[ -]*([\w.]+): ", re.MULTILINE)
 FIELDS = {*HEAD, *REQUESTS, *REQUEST_FIELDS}
 """Names that a request's record can have."""
 PART = re.compile(r'"([\w.]+)": ')
-
-
-def test_every_block_of_a_page_is_read_by_a_test_or_has_a_reason() -> None:
-    found = Counter((page, language) for page, language, _ in blocks_of() if language not in (*HERE, *SHELLS))
-    assert dict(found) == {of: count or found[of] for of, (count, _) in ELSEWHERE.items()}
-
-
-@pytest.mark.parametrize("page", sorted({page for page, _ in ELSEWHERE}))
-def test_the_tests_of_a_page_name_it(page: str) -> None:
-    for (of, _), (_, tests) in ELSEWHERE.items():
-        for test in re.findall(r"\w+/\S+\.\w+", tests) if of == page else ():
-            text = (ROOT / test).read_text(encoding="utf-8")
-            assert Path(page).name in text, test
 
 
 @pytest.mark.parametrize(("page", "_language", "code"), list(blocks_of("python")))

@@ -1,4 +1,4 @@
-"""What pages show of other people's programs: ways of logging, frameworks, a server's log file."""
+"""Pages of docs and examples do what they say: their programs run as they stand, from an empty folder on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,11 +23,11 @@ from starlette.testclient import TestClient
 from inference_logging import InferenceLoggingMiddleware
 from inference_logging.testing import capture_records
 from tests.servers import free_port
+from tests.shown import assert_prints, blocks
 from tests.support import read_records, wait_until
 
 DOCS = Path(__file__).parent.parent / "docs"
 FRAMEWORKS = ("starlette", "litestar", "django")
-
 DRIVER = """
 import asyncio
 
@@ -42,9 +43,10 @@ async def ask() -> None:
 
 asyncio.run(ask())
 """
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl (on Debian: apt-get install curl)")
 
 
-def blocks(page: str, language: str) -> list[str]:
+def blocks_in(page: str, language: str) -> list[str]:
     text = (DOCS / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
@@ -68,7 +70,7 @@ def recorded(code: str, event: str, place: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_other_ways_of_logging_keep_their_fields(of: str, attributes: dict[str, Any], tmp_path: Path) -> None:
-    (code,) = (block for block in blocks("application-records.md", "python") if of in block)
+    (code,) = (block for block in blocks_in("application-records.md", "python") if of in block)
     (record,) = recorded(code, "log", tmp_path)
     assert record["message"] == ("paid 12" if "loguru" in code else "paid")
     assert (record["logger"], record["severity_text"]) == ("__main__" if "loguru" in code else "cart", "INFO")
@@ -76,7 +78,7 @@ def test_other_ways_of_logging_keep_their_fields(of: str, attributes: dict[str, 
 
 
 def test_the_test_of_an_application_passes(tmp_path: Path) -> None:
-    application, test = blocks("fastapi.md", "python")
+    application, test = blocks_in("fastapi.md", "python")
     (tmp_path / "app.py").write_text(application, encoding="utf-8")
     (tmp_path / "test_app.py").write_text(test, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"]
@@ -86,7 +88,7 @@ def test_the_test_of_an_application_passes(tmp_path: Path) -> None:
 
 
 def test_the_record_of_the_audit_page_is_in_its_lane(tmp_path: Path) -> None:
-    (code,) = blocks("audit.md", "python")
+    (code,) = blocks_in("audit.md", "python")
     asked = DRIVER.replace("/hello/ann", "/decide?user=ann").replace('"hello"', "'{\"allowed\":true}'")
     assert recorded(code + asked, "policy.decision", tmp_path) == []
     (decided,) = read_records(tmp_path / "logs" / "audit", "policy.decision")
@@ -95,7 +97,7 @@ def test_the_record_of_the_audit_page_is_in_its_lane(tmp_path: Path) -> None:
 
 def test_what_the_page_of_texts_replaces_is_replaced_so(tmp_path: Path) -> None:
     page = (DOCS / "texts.md").read_text(encoding="utf-8")
-    (tmp_path / "logging.yaml").write_text(blocks("texts.md", "yaml")[0], encoding="utf-8")
+    (tmp_path / "logging.yaml").write_text(blocks_in("texts.md", "yaml")[0], encoding="utf-8")
     (makes_key,) = re.findall(r"`(head [^`]*> hash\.key)`", page)
     subprocess.run(["sh", "-c", makes_key], cwd=tmp_path, check=True)
     shown = dict(re.findall(r"`([^`]+)` becomes `(\[[^`]+\])`", page))
@@ -145,7 +147,7 @@ def test_the_page_has_every_extra() -> None:
 def test_a_framework_is_on_record(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed: pip install {name}")
-    code = blocks("asgi-frameworks.md", "python")[FRAMEWORKS.index(name)]
+    code = blocks_in("asgi-frameworks.md", "python")[FRAMEWORKS.index(name)]
     assert f"from {name}" in code
     found, missing = recorded(code + DRIVER, "request", tmp_path)
     assert (found["url.path"], found["http.response.status_code"], found["outcome"]) == ("/hello/ann", 200, "ok")
@@ -155,10 +157,10 @@ def test_a_framework_is_on_record(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.servers
 def test_the_log_file_of_uvicorn_puts_its_messages_on_record(tmp_path: Path) -> None:
-    (tmp_path / "log.json").write_text(blocks("access-logs.md", "json")[0], encoding="utf-8")
+    (tmp_path / "log.json").write_text(blocks_in("access-logs.md", "json")[0], encoding="utf-8")
     root = "import logging\nimport inference_logging\nlogging.basicConfig(handlers=[inference_logging.Handler()])\n"
-    (tmp_path / "app.py").write_text(root + blocks("fastapi.md", "python")[0], encoding="utf-8")
-    (command,) = (line for line in blocks("access-logs.md", "sh") if line.startswith("uvicorn "))
+    (tmp_path / "app.py").write_text(root + blocks_in("fastapi.md", "python")[0], encoding="utf-8")
+    (command,) = (line for line in blocks_in("access-logs.md", "sh") if line.startswith("uvicorn "))
     environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "queues")}
     server = subprocess.Popen(
         [sys.executable, "-m", *command.split(), "--port", str(free_port())], cwd=tmp_path, env=environment
@@ -180,7 +182,7 @@ def test_the_log_file_of_uvicorn_puts_its_messages_on_record(tmp_path: Path) -> 
 @pytest.mark.servers
 def test_a_load_of_locust_is_on_record_request_by_request(tmp_path: Path) -> None:
     (tmp_path / "locustfile.py").write_text(titled("load-tests.md", "locustfile.py"), encoding="utf-8")
-    (tmp_path / "app.py").write_text(blocks("fastapi.md", "python")[0], encoding="utf-8")
+    (tmp_path / "app.py").write_text(blocks_in("fastapi.md", "python")[0], encoding="utf-8")
     _, _, serve, *_, load = titled("load-tests.md", "with and without").splitlines()
     variable, *command = serve.removesuffix(" &").split()
     assert (variable, command[0], load.split()[0]) == ("INFERENCE_LOGGING_DIRECTORY=logs", "uvicorn", "locust")
@@ -218,3 +220,140 @@ def is_served(port: int) -> bool:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/hello", timeout=10).close()
         return True
     return False
+
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FOLDERS = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+
+
+def readme(name: str) -> str:
+    return (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+
+
+def follow(name: str, place: Path, **environment: str) -> str:
+    """Follow a README in a copy of its folder; return what is printed."""
+    folder = shutil.copytree(EXAMPLES / name, place / name)
+    scripts = place / "bin"
+    scripts.mkdir()
+    for command, module in (
+        ("python", ""),
+        ("inference-logging", "-m inference_logging.cli.main"),
+        ("uvicorn", "-m uvicorn"),
+    ):
+        (scripts / command).write_text(f'#!/bin/sh\nexec {sys.executable} -W ignore {module} "$@"\n')
+        (scripts / command).chmod(0o755)
+    script = "set -eu\n" + "".join(blocks(readme(name), "sh")).replace("8000", str(free_port()))
+    own = {"PATH": f"{scripts}:{os.environ['PATH']}", "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(place / "queues")}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env={**os.environ, **own, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def assert_shown(name: str, output: str) -> None:
+    assert_prints("".join(blocks(readme(name), "text")).splitlines(), output)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_an_example_says_in_forty_lines_what_it_shows_and_how_to_run_it(name: str) -> None:
+    text = readme(name)
+    assert len(text.splitlines()) <= 40
+    assert re.search(r"^```sh(ell)?\n", text, flags=re.MULTILINE)
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    sentences = re.split(r"(?<=[.:;?!])\s+|\n\n", prose)
+    assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []
+
+
+def test_the_index_names_each_example() -> None:
+    index = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| \[(\w+)\]\(\1/README\.md\)", index, flags=re.MULTILINE)) == FOLDERS
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("name", ["application_records", "audit_records", "bare_logger"])
+def test_an_example_prints_what_its_readme_shows(name: str, tmp_path: Path) -> None:
+    assert_shown(name, follow(name, tmp_path))
+
+
+@pytest.mark.servers
+@needs_curl
+def test_the_server_prints_what_its_readme_shows(tmp_path: Path) -> None:
+    assert_shown("fastapi", follow("fastapi", tmp_path))
+
+
+@pytest.mark.servers
+@pytest.mark.skipif(
+    shutil.which("pkg-config") is None, reason="needs pkg-config (on Debian: apt-get install pkg-config)"
+)
+def test_the_sensor_prints_what_its_readme_shows(installed: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "dist" / "c"
+    prefix.parent.mkdir()
+    prefix.symlink_to(installed)
+    (tmp_path / "examples").mkdir()
+    assert_shown("c_sensor", follow("c_sensor", tmp_path / "examples"))
+
+
+ROOT = Path(__file__).parent.parent
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Follow the tutorial in an empty folder, all but the installation."""
+    place = tmp_path_factory.mktemp("tutorial")
+    (application,) = blocks(TUTORIAL, "python")
+    (place / "app.py").write_text(application, encoding="utf-8")
+    scripts = place / "bin"
+    scripts.mkdir()
+    for name, module in (("inference-logging", "inference_logging.cli.main"), ("uvicorn", "uvicorn")):
+        (scripts / name).write_text(f'#!/bin/sh\nexec {sys.executable} -W ignore -m {module} "$@"\n')
+        (scripts / name).chmod(0o755)
+    lines = "".join(block for block in blocks(TUTORIAL, "sh") if "pip install" not in block)
+    script = "set -eu\n" + lines.replace("8000", str(free_port()))
+    own = {"PATH": f"{scripts}:{os.environ['PATH']}", "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(place / "queues")}
+    return subprocess.run(
+        ["bash", "-c", script],
+        cwd=place,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.servers
+@needs_curl
+def test_every_command_of_it_succeeds(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.servers
+@needs_curl
+def test_the_first_request_and_the_record_inside_it_are_shown(done: subprocess.CompletedProcess[str]) -> None:
+    assert "word 9" in done.stdout
+    assert "asked for words" in done.stdout
+    assert '"http.route":"/words/{count}"' in done.stdout.replace('": "', '":"')
+
+
+@pytest.mark.servers
+@needs_curl
+def test_the_killed_request_is_on_record_and_nothing_is_missing(done: subprocess.CompletedProcess[str]) -> None:
+    assert "process_died" in done.stdout
+    assert "\nBALANCED: every record of 1 process is accounted for.\n" in done.stdout
+
+
+@pytest.mark.servers
+@needs_curl
+def test_recover_and_verify_print_what_is_shown(done: subprocess.CompletedProcess[str]) -> None:
+    of_a_terminal = ("19:",)  # `tail` has another form in a pipe
+    lines = [line for block in blocks(TUTORIAL, "text") for line in block.splitlines()]
+    lines = [line.replace("/dev/shm/inference_logging-0-inference-11cd8094032c", "…") for line in lines if line]
+    assert_prints([line for line in lines if not line.startswith(of_a_terminal)], done.stdout)

@@ -1,23 +1,35 @@
-"""`docs/commands.md`, `docs/metrics.md` and `docs/request.md` are written from the code."""
+"""Pages that are written from the code, and figures, names and versions of others that are those of the code."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from inference_logging import Config
+from inference_logging.read.segments.columns import FIELDS
 from inference_logging.record.config.problems import is_size
 from inference_logging.record.config.reference import size
 from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
 from inference_logging.record.started import FIELDS as STARTED_FIELDS
+from loadtests.view import bench_view, bench_view_fixture
+from tests.shown import PAGES as ALL_PAGES
 from tests.shown import source
+from tests.test_c_embedded import LARGEST_LIBRARY_BYTES, LARGEST_MEMORY_KB
 from tools.reference import PAGES, commands
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
+HEADER: Final = (DOCS.parent / "native" / "c" / "include" / "inferlog.h").read_text(encoding="utf-8")
+
+
+def prose(page: str) -> str:
+    """Return a page as one line."""
+    return " ".join(ALL_PAGES[page].split())
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -125,3 +137,43 @@ def test_the_page_of_events_has_each_with_its_fields() -> None:
     assert set(names_in(own)) <= set(shown)
     assert set(shown) == {*expected, "request", "segment.header", "segment.footer"}
     assert {name: shown[name] for name in expected} == expected
+
+
+def test_each_field_has_a_source_and_a_meaning() -> None:
+    assert {field.source for field in FIELDS.values()} == {"head", "server", "listener", "log", "resource", "event"}
+    assert all(field.meaning.endswith((".", "…")) and "|" not in field.meaning for field in FIELDS.values())
+
+
+def test_the_page_of_c_names_nothing_that_the_header_has_not() -> None:
+    found = re.findall(r"\b(?:inferlog|INFERLOG)_\w*\w\b", (DOCS / "c.md").read_text(encoding="utf-8"))
+    names = {name.rstrip("_") for name in found} - {"INFERLOG_EVENT", "INFERLOG_1"}  # of inferlog.hpp, and of symbols
+    assert [name for name in sorted(names) if name not in HEADER] == []
+
+
+def test_each_function_of_the_library_has_a_comment() -> None:
+    functions = re.findall(r"(\*/\n)?^[a-z][\w *]*?\b(inferlog_\w+)\([^;{]*\);", HEADER, re.MULTILINE)
+    assert len(functions) > 20
+    assert [name for comment, name in functions if not comment] == []
+
+
+def test_the_table_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
+    segments, cache = tmp_path / "segments", tmp_path / "cache"
+    bench_view_fixture.make(segments, bench_view_fixture.SEGMENT_BYTES)
+    index = ["index", str(segments), "--cache-directory", str(cache)]
+    subprocess.run([sys.executable, "-m", "inference_logging.cli.main", *index], check=True, capture_output=True)
+    plain = sum(path.stat().st_size for path in segments.glob("*.jsonl"))
+    share = sum(path.stat().st_size for path in cache.rglob("*.parquet")) / plain
+    assert f"about {round(share * 100) * 10} MB for each GB of plain segments" in prose("docs/segment-index.md")
+    assert f"about {share * 100:.0f} % of its plain size" in prose("docs/commands.md").replace("%", " %").replace(
+        "  ", " "
+    )
+
+
+def test_bounds_of_a_page_are_those_of_the_test_or_command() -> None:
+    text = prose("docs/c.md")
+    assert f"at most {LARGEST_LIBRARY_BYTES // 1000} KB there" in text
+    assert f"at most {LARGEST_MEMORY_KB} KB of memory beside its code" in text
+    index = prose("docs/segment-index.md")
+    assert f"makes {bench_view.DEFAULT_BYTES / 1e9:.0f} GB of segments" in index
+    assert f"first rows in {bench_view.FIRST_ROWS_S:.0f} s" in index
+    assert f"{bench_view.MOST_MB} MB resident" in index

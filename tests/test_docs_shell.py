@@ -1,6 +1,6 @@
 """Every command that a page shows in a block of a shell is one that somebody can type: each program has its check.
 
-Blocks that can be run by themselves are run as well: test_readme.py, test_tutorial.py, test_example_pages.py.
+Blocks that can be run by themselves are run as well: test_readme.py, test_docs_pages.py.
 """
 
 from __future__ import annotations
@@ -23,28 +23,17 @@ import uvicorn
 
 from inference_logging import Config
 from inference_logging.cli.main import command as root
+from tests.chart.test_pages import PAGES as RENDERED
 from tests.shown import PAGES, ROOT, TARGETS, blocks_of
 
 SHELLS = ("sh", "shell", "console")
 # Files that command lines read.
 FILES = ("batch.jsonl", "logging.yaml", "log.json", "new.yaml", "old.yaml", "NEW", "OLD")
-OTHERS = {
-    "aiperf": "tests/integrations/test_export_readers.py reads what it reads",
-    "cargo": "native/rust/tests/example.rs is what it runs",
-    "cc": "test_c.py and test_example_pages.py run it",
-    "curl": "the tests of the same page ask",
-    "docker": "its stages and variables are checked below",
-    "export": "its variable is checked below",
-    "jq": "of others",
-    "journalctl": "tests/shipping/journals.py runs it",
-    "kubectl": "of others",
-    "parsl-perf": "of others; its configuration is a file of ours",
-    "pkg-config": "test_c.py runs it",
-    "ssh": "of others",
-    "tritonserver": "tests/integrations/test_triton.py runs it",
-    "vllm": "tests/integrations/test_vllm_example.py reads its options; what it imports is checked below",
-}
-"""Programs of others whose options no test here reads, and what does instead."""
+OTHERS = (
+    *("aiperf", "cargo", "cc", "curl", "docker", "export", "jq", "journalctl", "kubectl", "parsl-perf", "pkg-config"),
+    *("ssh", "tritonserver", "vllm"),
+)
+"""Programs of others, whose options no test here reads."""
 POSIX = (".", "grep", "kill", "ls", "sleep", "tail", "true", "wait")
 NAMES = {parameter.name for parameter in Config.describe()}
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -185,9 +174,7 @@ def locust(words: list[str], page: str) -> None:
 
 
 def helm(words: list[str], page: str) -> None:
-    rendered = re.search(r"^PAGES = \((.*)\)$", (ROOT / "tests/chart/test_pages.py").read_text("utf-8"), re.MULTILINE)
-    assert rendered is not None
-    assert (words[0], page in shlex.split(rendered[1].replace(",", ""))) == ("install", True), "no test renders it"
+    assert (words[0], page in RENDERED) == ("install", True), "no test renders it"
 
 
 def other(program: str, words: list[str], page: str) -> None:
@@ -277,8 +264,3 @@ def test_a_block_of_a_shell_is_read_by_it(page: str, language: str, block: str) 
         ["bash", "-n"], input=typed(language, block), capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), page
-
-
-def test_each_program_of_others_is_shown_somewhere() -> None:
-    shown = {word.removeprefix("venv/bin/") for _, words in commands() for word in words}
-    assert sorted({*OTHERS, *CHECKS, *POSIX} - shown) == []

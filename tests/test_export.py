@@ -13,8 +13,8 @@ import pytest
 
 from inference_logging.read.export.formats import KINDS
 from inference_logging.read.export.statement import ADVICE
+from tests.books import verify_in_process
 from tests.command_line import run
-from tests.export_books import verify_in_process
 from tests.segment_files import log, request, write_segment
 
 USAGE: dict[str, Any] = {"gen_ai.usage.input_tokens": 1200, "gen_ai.usage.output_tokens": 5}

@@ -1,9 +1,4 @@
-"""Hostile clients on raw sockets, against uvicorn with both of its parsers.
-
-Whatever comes, the client gets the very bytes that it gets without the middleware, the server says the same, each
-request that reached the application has one record in one valid line, and memory stays where it is without us.
-HOSTILE_CHUNKS sets how many chunks the endless ones have.
-"""
+"""Hostile clients on raw sockets against uvicorn with both of its parsers, and the memory that they can take."""
 
 from __future__ import annotations
 
@@ -13,7 +8,8 @@ import json
 import os
 import re
 import socket
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Awaitable, Callable, Generator, Iterator, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +19,7 @@ import pytest
 from inference_logging import Config
 from tests.hostile_app import CHUNKS, MISBEHAVIOURS
 from tests.servers import HERE, Server
-from tests.support import read_lines, read_records, wait_until
-
-pytestmark = pytest.mark.servers
+from tests.support import Recorded, http_scope, read_lines, read_records, resident_bytes, wait_until
 
 MIB = 1 << 20
 PATIENCE_S = 180.0
@@ -37,7 +31,6 @@ def get(path: bytes, *headers: bytes, method: bytes = b"GET", body: bytes = b"")
 
 
 FORGED = b'"}%0a{"event_name":"request","outcome":"ok"}%0d%0a%00%1b%5b2J%e2%80%a8'
-
 REQUESTS: dict[str, bytes] = {
     "an id of 1 MB": get(b"/id", b"X-Request-Id: " + b"x" * MIB),
     "an id of 60 KB": get(b"/id", b"X-Request-Id: " + b"x" * 60_000),
@@ -168,6 +161,7 @@ def peak_bytes(server: Server) -> int:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
 
 
+@pytest.mark.servers
 def test_each_hostile_request_gets_the_same_bytes_and_leaves_at_most_one_valid_line(pair: Pair) -> None:
     config = pair.logged.config
     marks = len(pair.logged.output), len(pair.plain.output)
@@ -195,6 +189,7 @@ def test_each_hostile_request_gets_the_same_bytes_and_leaves_at_most_one_valid_l
     assert len(said(pair.logged, marks[0])) > 20
 
 
+@pytest.mark.servers
 def test_each_application_that_misbehaves_is_recorded_as_what_its_client_saw(pair: Pair) -> None:
     for name in MISBEHAVIOURS:
         exchange(pair.logged, get(f"/misbehave/{name}".encode()))
@@ -237,6 +232,7 @@ def slow_reader(server: Server) -> None:
         stream.recv(1000)
 
 
+@pytest.mark.servers
 def test_endless_bodies_slow_readers_and_many_tiny_chunks_take_no_more_memory_than_without_us(pair: Pair) -> None:
     for server in (pair.logged, pair.plain):
         endless_body(server, CHUNKS)
@@ -257,3 +253,97 @@ def test_endless_bodies_slow_readers_and_many_tiny_chunks_take_no_more_memory_th
     # The queue, the batch that is written, and the listener's own: fixed sizes, whatever the clients do.
     assert peak_bytes(pair.logged) - peak_bytes(pair.plain) < 24 * MIB
     assert json.loads(exchange(pair.logged, get(b"/still")).partition(b"\r\n\r\n")[2].split(b"\r\n")[0]) is not None
+
+
+MILLION = 1_000_000
+JSON = [(b"content-type", b"application/json")]
+
+
+class Done:
+    """An awaitable that is there already."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+DONE = Done()
+
+
+def send(message: MutableMapping[str, Any]) -> Awaitable[None]:
+    """Keep nothing."""
+    return DONE
+
+
+async def receive() -> dict[str, Any]:
+    """Return one more part of a body without end."""
+    return {"type": "http.request", "body": b"[1, 2, 3]", "more_body": True}
+
+
+async def million_chunks(scope: Any, receive: Any, send: Any) -> None:
+    """Send a million tiny chunks of a stream."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for _ in range(MILLION):
+        await send({"type": "http.response.body", "body": b"data: x\n\n", "more_body": True})
+    scope["measure"]()
+    await send({"type": "http.response.body"})
+
+
+async def endless(scope: Any, receive: Any, send: Any) -> None:
+    """Receive a body of many parts and never answer."""
+    for _ in range(MILLION // 4):
+        await receive()
+    scope["measure"]()
+
+
+async def large_parts(scope: Any, receive: Any, send: Any) -> None:
+    """Send a JSON answer in parts of a MiB, each one made when it is needed."""
+    await send({"type": "http.response.start", "status": 200, "headers": JSON})
+    for _ in range(500):
+        await send({"type": "http.response.body", "body": bytes(MIB), "more_body": True})
+    scope["measure"]()
+
+
+def run(served: Callable[[Any, Any, Any], Any]) -> int:
+    """Serve one JSON request to its end, in which nothing ever waits; return what was resident amid it."""
+    measured: list[int] = []
+    scope = {
+        **http_scope("/v1/chat/completions", "POST", JSON),
+        "measure": lambda: measured.append(resident_bytes()),
+    }
+    with pytest.raises(StopIteration):
+        served(scope, receive, send).send(None)
+    return measured[0] if measured else 0
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("app", [million_chunks, endless, large_parts], ids=lambda app: app.__name__)
+@pytest.mark.parametrize("chunks", ["timeline", "events"])
+def test_what_is_held_does_not_grow_with_the_stream(
+    recording: Callable[..., Recorded], app: Callable[[Any, Any, Any], Any], chunks: str
+) -> None:
+    recorded = recording(chunks=chunks)
+    served = recorded.wrap(app)
+    run(served)  # Fills what is allocated once: the batch, the listener's buffers.
+    assert recorded.logger.flush(60)
+    before = resident_bytes()
+    # Four bytes per chunk would be seen here.
+    assert run(served) - before < 2 * MIB
+
+
+@pytest.mark.servers
+def test_no_python_object_stays_for_a_chunk(recorded: Recorded) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for _ in range(20_000):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+
+    def peak(served: Callable[[Any, Any, Any], Any]) -> int:
+        run(served)
+        tracemalloc.start()
+        try:
+            run(served)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(recorded.wrap(app)) - peak(app) < 16 * 1024

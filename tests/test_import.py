@@ -211,12 +211,3 @@ def test_every_package_of_an_extra_is_imported_by_the_package() -> None:
         if not re.search(rf"^ *(import|from) {module}\b", sources, re.MULTILINE)
     ]
     assert unused == []
-
-
-def test_wheels_carry_no_symbols_and_profiling_builds_keep_their_lines() -> None:
-    manifest = (ROOT / "native" / "Cargo.toml").read_text(encoding="utf-8")
-    profiles = dict(re.findall(r"^\[profile\.(\w+)\]\n((?:.+\n)+)", manifest, re.MULTILINE))
-    assert 'strip = "symbols"' in profiles["release"]
-    assert "debug" not in profiles["release"]
-    for line in ('inherits = "release"', 'strip = "none"', 'debug = "line-tables-only"', 'split-debuginfo = "packed"'):
-        assert line in profiles["profiling"]

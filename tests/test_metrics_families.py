@@ -1,9 +1,12 @@
-"""The native texts of the metrics, judged by prometheus_client: its parsers, its writers, its choice of a format."""
+"""Metrics of requests, their native texts as prometheus_client reads them, and the books."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -13,10 +16,13 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from inference_logging import Logger
 from inference_logging.metrics import InferenceLoggingCollector, metrics_of
 from inference_logging.record import _families
-from tests.support import Recorded
-from tests.test_metrics import ask
+from inference_logging.triton import usage
+from tests.fake_triton import ok, request
+from tests.support import Recorded, answer, body_messages, http_scope, replying
+from tests.test_metrics import JSON, ask, collect
 
 OPENMETRICS = "application/openmetrics-text"
 MODEL = 'a "model" \\ of\ntwo lines, …'
@@ -127,3 +133,109 @@ def test_the_format_is_the_one_that_prometheus_client_chooses(busy: Recorded, ac
     lines = write(Collected(families)).decode().splitlines()
     assert names == [line.split("{")[0].split()[0] for line in lines if not line.startswith("#")]
     assert native.endswith(b"# EOF\n") == kind.startswith(OPENMETRICS)
+
+
+REQUESTS = "inference_logging_requests"
+TOKENS = "inference_logging_tokens"
+TOKEN_LABELS = ("gen_ai_token_type", "gen_ai_operation_name", "gen_ai_request_model")
+
+
+def shown(recorded: Recorded, name: str, *labels: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of a counter by their labels, which are these and no others."""
+    samples = collect(recorded)[name].samples
+    assert all(sample.name == f"{name}_total" and set(sample.labels) == set(labels) for sample in samples)
+    found = {tuple(sample.labels[label] for label in labels): sample.value for sample in samples}
+    assert len(found) == len(samples), "labels that stand twice"
+    return found
+
+
+def sums(counted: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
+    """Add up what has the same labels."""
+    by_labels: dict[tuple[str, ...], float] = defaultdict(float)
+    for labels, count in counted:
+        by_labels[labels] += count
+    return dict(by_labels)
+
+
+def asked(recorded: Recorded, path: str, content: dict[str, Any], status: int, trace: int) -> None:
+    """Let the application answer with this content."""
+    headers = [JSON, (b"traceparent", b"00-%032x-00f067aa0ba902b7-01" % trace)]
+    recorded.serve(
+        replying(*answer(json.dumps(content).encode(), status=status, content_type=b"application/json")),
+        http_scope(path, "POST", headers),
+        body_messages(b'{"model": "asked"}'),
+    )
+
+
+def test_every_outcome_is_there_from_the_start_and_nothing_else(recorded: Recorded) -> None:
+    outcomes = ("ok", "error", "client_disconnect", "timeout", "server_shutdown", "process_died", "aborted")
+    assert shown(recorded, REQUESTS, "outcome") == {(outcome,): 0.0 for outcome in outcomes}
+    assert shown(recorded, TOKENS, *TOKEN_LABELS) == {}
+
+
+def test_requests_and_tokens_are_what_the_segments_say_weighted(recording: Callable[..., Recorded]) -> None:
+    recorded = recording(sample_ratio=0.4)
+    for number in range(120):
+        path = ("/v1/chat/completions", "/v1/embeddings", "/items")[number % 3]
+        reported = {"prompt_tokens": number, "completion_tokens": 2 * number} if number % 4 else {}
+        content = {"model": f"m-{number % 2}", "usage": reported}
+        # A model is known by its first successful answer, so the failures come later.
+        status = (200, 503, 504)[number % 7 % 3] if number > 30 else 200
+        asked(recorded, path, content, status, number * 0x9E3779B97F4A7C15 % (1 << 127) + 1)
+    records = recorded.records("request")
+    assert 10 < len(records) < 120
+    assert {record["adjusted_count"] for record in records} > {1.0}
+    by_outcome = sums(((record["outcome"],), record["adjusted_count"]) for record in records)
+    assert len(by_outcome) == 3
+    assert {labels: count for labels, count in shown(recorded, REQUESTS, "outcome").items() if count} == pytest.approx(
+        by_outcome
+    )
+    by_labels = sums(
+        ((kind, operation, record["gen_ai.response.model"]), tokens * record["adjusted_count"])
+        for record in records
+        for operation in [record.get("gen_ai.operation.name", "_OTHER")]
+        for kind in ("input", "output")
+        if (tokens := record.get(f"gen_ai.usage.{kind}_tokens"))
+    )
+    assert {operation for _, operation, _ in by_labels} == {"chat", "embeddings", "_OTHER"}
+    assert shown(recorded, TOKENS, *TOKEN_LABELS) == pytest.approx(by_labels)
+
+
+@pytest.mark.usefixtures("fake_backend")
+def test_requests_and_tokens_of_a_model_of_triton_are_counted(serve: Callable[..., tuple[Any, Recorded]]) -> None:
+    def execute(self: Any, requests: list[Any]) -> Any:
+        usage(requests[0], input_tokens=3, output_tokens=5)
+        return [ok() for _ in requests]
+
+    model, recorded = serve(execute)
+    model.execute([request(), request()])
+    model.execute([request()])
+    assert shown(recorded, REQUESTS, "outcome")["ok",] == 3
+    expected = {("input", "_OTHER", "m"): 6, ("output", "_OTHER", "m"): 10}
+    assert shown(recorded, TOKENS, *TOKEN_LABELS) == expected
+
+
+def difference(logger: Logger) -> dict[str, float]:
+    """Return the difference of each lane's books."""
+    families = {family.name: family for family in InferenceLoggingCollector(logger).collect()}
+    samples = families["inference_logging_books_difference_records"].samples
+    return {sample.labels["lane"]: sample.value for sample in samples}
+
+
+def test_lines_of_the_listeners_own_are_in_no_books(recorded: Recorded) -> None:
+    emit = recorded.logger.event("large", ["text"])
+    assert emit("small")
+    assert not emit("x" * recorded.config.max_record_bytes)
+    assert len(recorded.records("log.dropped")) == 1
+    stats = recorded.logger.service.listener_stats()
+    assert (stats["records_written"], stats["taken_from_queues"]) == (2, 1)
+    assert difference(recorded.logger) == {"fast": 0}
+
+
+def test_each_lane_has_its_books(open_: Callable[..., Logger]) -> None:
+    logger = open_()
+    asyncio.run(logger.audit("policy.decision", user="u"))
+    assert logger.flush(60)
+    assert logger.audit_service is not None
+    assert logger.audit_service.listener_stats()["taken_from_queues"] == 1
+    assert difference(logger) == {"fast": 0, "audit": 0}

@@ -1,17 +1,27 @@
-"""What the proxy takes for a request: the MUSTs of RFC 9112 and 9110 that concern a server and a proxy, as a list."""
+"""The proxy: its command, what it takes for a request (RFC 9112, 9110, 9113), and whose request it was."""
 
 from __future__ import annotations
 
 import re
 import socket
+import subprocess
 import sys
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any, NamedTuple
 
+import httpx
 import pytest
+from websockets.sync.client import connect
+from websockets.sync.server import serve
 
-from tests.proxies import HELLO, Serve, Start, answers, exchange, head_of, raw
-
-pytestmark = pytest.mark.servers
+from inference_logging import Config
+from tests.command_line import run
+from tests.identity import BODY, HEADERS, KEY, SECRET, everything
+from tests.proxies import HELLO, Proxy, Serve, Start, answers, exchange, head_of, raw
+from tests.sidecars import environment
+from tests.tools.tools import tool
 
 HOST = b"Host: a\r\n"
 END = b"Connection: close\r\n\r\n"
@@ -65,6 +75,7 @@ def status_of(answer: bytes) -> int:
     return int(found[1]) if found else 0
 
 
+@pytest.mark.servers
 def test_what_is_asked_is_taken_or_refused_as_the_standard_says(
     proxying: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +91,7 @@ def test_what_is_asked_is_taken_or_refused_as_the_standard_says(
     assert found["chunks of no size"] in (0, 400, 502)
 
 
+@pytest.mark.servers
 def test_what_only_looks_like_a_handshake_is_a_request(proxying: Start) -> None:
     body = b'{"model": "m"}'
     head = POST + HOST + UPGRADE + b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
@@ -92,6 +104,7 @@ def test_what_only_looks_like_a_handshake_is_a_request(proxying: Start) -> None:
     assert proxy.records("websocket.connection") == []
 
 
+@pytest.mark.servers
 def test_a_request_that_is_refused_is_on_record(proxying: Start) -> None:
     with raw(answers(HELLO)) as server:
         proxy = proxying(server.port)
@@ -103,6 +116,7 @@ def test_a_request_that_is_refused_is_on_record(proxying: Start) -> None:
 FORWARDED = b"X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nForwarded: for=10.0.0.1\r\n"
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("how", "arrived"),
     [
@@ -132,6 +146,7 @@ def test_a_client_says_where_it_comes_from_only_if_it_may(
     assert {name: value for name, value in lines.items() if "forwarded" in name} == arrived
 
 
+@pytest.mark.servers
 def test_no_client_takes_away_what_the_proxy_says_of_it(proxying: Start) -> None:
     heads: list[bytes] = []
     with raw(noting(heads)) as server:
@@ -149,3 +164,133 @@ def noting(heads: list[bytes]) -> Serve:
         connection.sendall(HELLO)
 
     return serve
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--to", "127.0.0.1:1"), "Missing option '--listen'"),
+        (("--listen", "127.0.0.1:0"), "Missing option '--to'"),
+        (("--listen", "8080", "--to", "a:1"), "Invalid value for '--listen': '8080'"),
+        (("--listen", "a:1", "--to", "https://a:1"), "Invalid value for '--to': 'https://a:1' needs TLS"),
+        (("--listen", "a:1", "--to", "a:1", "--threads", "0"), "0 is not in the range 1<=x<=256"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(listener_binary: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = subprocess.run(
+        [listener_binary, "proxy", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.servers
+def test_a_port_in_use_is_named(listener_binary: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [str(listener_binary), "proxy", "--listen", address, "--to", "a:1", "--directory", str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert f"--listen {address}" in done.stderr
+
+
+@pytest.mark.servers
+def test_the_command_of_the_package_becomes_the_program(
+    listener_binary: Path, configure: Callable[..., Config]
+) -> None:
+    code = f"""
+from pathlib import Path
+from inference_logging.cli import main, native
+native._program = lambda: Path({str(listener_binary)!r})
+raise SystemExit(main.run(["proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1", "--threads", "2"]))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment(configure()), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.terminate()
+        assert (process.wait(60), "passes requests to 127.0.0.1:1" in first) == (0, True), first
+
+
+@pytest.mark.servers
+def test_without_the_program_the_command_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inference_logging.cli.native._program", lambda: None)
+    done = run("proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:1")
+    assert (done.code, "pip install inferlog-listener" in done.err) == (1, True), done
+
+
+SENT = {"X-Tenant": "acme", "x-team": "search", "x-other": "no", "Authorization": f"Bearer {SECRET}"}
+
+
+@pytest.fixture
+def identifying(proxying: Start, tmp_path: Path) -> Callable[..., Proxy]:
+    """Start proxies that record headers, some of them as hashes."""
+    (tmp_path / "key").write_bytes(KEY)
+    return lambda to, **parameters: proxying(
+        to, record_headers=HEADERS, capture_hash_key_file=tmp_path / "key", **parameters
+    )
+
+
+@pytest.fixture
+def closing() -> Iterator[int]:
+    """Serve WebSockets that are closed at once, and return the port."""
+    with serve(lambda connection: connection.close(), "127.0.0.1", 0) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield server.socket.getsockname()[1]
+        server.shutdown()
+        thread.join()
+
+
+def assert_identified(proxy: Proxy, record: dict[str, Any]) -> None:
+    assert (record["tenant.id"], record["http.request.header.x-team"]) == ("acme", "search")
+    assert record["api_key.hash"].startswith("blake3-keyed:")
+    assert not any("other" in name for name in record)
+    assert SECRET.encode() not in everything(proxy.config.directory)
+
+
+@pytest.mark.servers
+def test_a_request_has_the_headers_and_members_that_are_asked_for(identifying: Callable[..., Proxy]) -> None:
+    with raw(answers(HELLO)) as server:
+        proxy = identifying(server.port, record_body_fields=["user"])
+        httpx.post(f"{proxy.url}/v1/chat/completions", json=BODY, headers=SENT, timeout=60)
+        record = proxy.record()
+    assert_identified(proxy, record)
+    assert record["openai.request.user"] == "user-7"
+    assert record["gen_ai.request.model"] == "m"
+
+
+@pytest.mark.servers
+def test_a_connection_has_the_headers_of_its_handshake(identifying: Callable[..., Proxy], closing: int) -> None:
+    proxy = identifying(closing)
+    with connect(f"ws://127.0.0.1:{proxy.port}/", additional_headers=SENT) as client:
+        assert list(client) == []
+    assert_identified(proxy, proxy.record("websocket.connection"))
+
+
+@pytest.mark.servers
+def test_without_the_parameter_nothing_of_them_is_recorded(proxying: Start) -> None:
+    with raw(answers(HELLO)) as server:
+        proxy = proxying(server.port)
+        httpx.get(proxy.url, headers=SENT, timeout=60)
+        record = proxy.record()
+    assert not {"tenant.id", "api_key.hash"} & set(record)
+
+
+ANOTHER_PROTOCOL = "Sends invalid connection preface"
+"""Its port takes HTTP/1.1 too, so bytes that begin no HTTP/2 are answered by a 400 of HTTP/1.1 before the end."""
+
+
+@pytest.mark.real
+def test_the_proxy_speaks_http2_as_the_standard_says(proxying: Start) -> None:
+    with raw(answers(HELLO)) as server:
+        proxy = proxying(server.port)
+        command = [str(tool("h2spec")), "--host", "127.0.0.1", "--port", str(proxy.port), "--timeout", "30"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False).stdout
+    # A failure is listed twice, as it comes and at the end.
+    failed = set(re.findall(r"× \d+: (.*)", said))
+    found = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", said)
+    assert found is not None, said[-2000:]
+    assert failed <= {ANOTHER_PROTOCOL}, said[-2000:]
+    assert (int(found[1]), int(found[3])) == (145, 0)

@@ -189,40 +189,6 @@ def test_words_that_were_retired_do_not_come_back(page: str) -> None:
     assert [line for line in ALL_PAGES[page].splitlines() if RETIRED.search(line)] == []
 
 
-OTHERS_WORDS = re.compile(r"\.tell\(\)|\btell me (?:a story|another)\b")
-"""What a file has as a method, and what clients of the tests say to a model, whose tokenizer has learned it."""
-SUFFIXES = {".c", ".cpp", ".css", ".h", ".hpp", ".java", ".js", ".py", ".pyi", ".rs", ".sh", ".tpl", ".txt", ".yaml"}
-FOLDERS = (
-    "inference_logging",
-    "examples",
-    "helm",
-    "loadtests",
-    "release",
-    "tests",
-    "tools",
-    "native/*/src",
-    "native/*/include",
-    "native/*/tests",
-)
-CODE = [
-    path
-    for folder in FOLDERS
-    for path in ROOT.glob(f"{folder}/**/*.*")
-    if path.suffix in SUFFIXES and path.is_file() and path != Path(__file__)
-]
-
-
-def test_words_that_were_retired_do_not_come_back_in_code_and_its_messages() -> None:
-    assert len(CODE) > 1000
-    found = {
-        f"{path.relative_to(ROOT)}: {line.strip()}"
-        for path in CODE
-        for line in OTHERS_WORDS.sub("", path.read_text(encoding="utf-8")).splitlines()
-        if RETIRED.search(line)
-    }
-    assert found == set()
-
-
 def anchors(text: str) -> set[str]:
     """Return the names that links can have for the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)

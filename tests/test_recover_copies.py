@@ -13,7 +13,7 @@ import pytest
 
 from inference_logging import Config, Logger
 from tests.command_line import run
-from tests.test_audit_processes import check, producer, read
+from tests.test_audit_tampering import check, producer, read
 
 pytestmark = pytest.mark.usefixtures("program")
 

@@ -1,4 +1,4 @@
-"""A release: the version in one place, the changelog's entries, and what makes a checkout unfit for it."""
+"""A release: its version, changelog and checkout; the sizes and the wheels that it has."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+import inference_logging._native as native
+import installed
+import musl
+import sizes
 from tests.shown import TARGETS
 from tests.tools.tools import tool
 
@@ -176,3 +180,181 @@ def test_the_core_refuses_an_interpreter_without_the_gil(tmp_path: Path) -> None
     )
     assert done.returncode != 0
     assert "error: inferlog needs an interpreter with the GIL" in done.stderr
+
+
+MODULE = Path(native.__file__)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "crate"),
+    [
+        ("_ZN14inferlog_lines6encode7Encoder4line17h6d1c9d0d4b7a5f23E", "lines"),
+        ("_ZN4core5slice4sort6stable9quicksort9quicksort17h0123456789abcdefE", "standard library"),
+        ("_ZN77_$LT$listener..proxy..Recorded$u20$as$u20$tower_service..Service$LT$R$GT$$GT$4call17hE", "listener"),
+        ("_ZN42_$LT$$RF$T$u20$as$u20$core..fmt..Debug$GT$3fmt17h0123456789abcdefE", "standard library"),
+        ("_RNvNtCs26n0fBqFr1z_14regex_automata4util5start", "regex_automata"),
+        ("_RNvMs_NtCs1234_2h25framesNtB4_4Head", "h2"),
+        ("ZSTD_compressBlock_fast", "zstd"),
+        ("blake3_hash_many_avx2", "blake3"),
+        ("memcpy", "others in C"),
+    ],
+)
+def test_a_function_counts_to_the_first_crate_in_its_name(symbol: str, crate: str) -> None:
+    assert sizes.crate_of(symbol) == crate
+
+
+def test_the_table_of_a_wheel_has_each_of_its_files_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = tmp_path / "package-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as files:
+        files.write(MODULE, "package/_native.so")
+        files.writestr("package/one/a.py", "a" * 100)
+        files.writestr("package/one/b.py", "b" * 10)
+        files.writestr("package/top.py", "")
+        files.writestr("package-1.0.dist-info/licenses/LICENSE", "c")
+    monkeypatch.setattr(sys, "argv", ["sizes", str(wheel)])
+    assert sizes.main() == 0
+    first = capsys.readouterr().out.strip().split("\n\n")[0].splitlines()
+    rows = {
+        name: (int(raw.replace(",", "")), int(packed.replace(",", "")))
+        for name, raw, packed in map(str.split, first[1:])
+    }
+    assert {name: raw for name, (raw, _) in rows.items() if name not in ("_native.so", "all")} == {
+        "package/one": 110,
+        "package": 0,
+        "package-1.0.dist-info": 1,
+    }
+    assert rows["all"] == tuple(sum(row[at] for name, row in rows.items() if name != "all") for at in (0, 1))
+    assert rows["_native.so"][0] == len(sizes.stripped(MODULE.read_bytes())) < MODULE.stat().st_size
+
+
+def test_the_sections_of_a_file_are_what_is_loaded_of_it() -> None:
+    content = MODULE.read_bytes()
+    found = dict(sizes.sections(content))
+    assert {".text", ".rodata"} <= set(found)
+    assert sum(map(len, found.values())) <= len(sizes.stripped(content))
+
+
+OWN = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+MACHINE = os.uname().machine
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> list[Path]:
+    """Return wheels in the order of their names, as a release has them."""
+    platforms = f"manylinux2014_{MACHINE}.manylinux_2_17_{MACHINE}"
+    tags = ["cp310-abi3", f"{OWN}-{OWN}", "cp39-cp39"]
+    names = [*(f"inferlog-1.0-{tag}-{platforms}.whl" for tag in tags), "inferlog-1.0-cp310-abi3-win_amd64.whl"]
+    for name in names:
+        (tmp_path / name).touch()
+    return sorted(tmp_path.iterdir())
+
+
+@pytest.mark.skipif("musl" in sys.implementation._multiarch, reason="the wheels are for glibc")
+def test_the_wheel_for_one_version_is_taken_before_that_of_the_stable_abi(wheels: list[Path]) -> None:
+    accepted = [wheel.name.split("-")[2:4] for wheel in installed.accepted(wheels, Path(sys.executable))]
+    assert accepted == [[OWN, OWN], ["cp310", "abi3"]]
+
+
+def test_a_python_that_does_not_start_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As pyenv's are for versions that are not chosen.
+    (tmp_path / "python3.99").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "python3.99").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(installed, "PYENV", tmp_path / "none")
+    assert installed.find("python3.99") == []
+    (tmp_path / "python3.99").write_text("#!/bin/sh\nexit 0\n")
+    assert installed.find("python3.99") == [tmp_path / "python3.99"]
+
+
+def test_a_work_folder_beside_the_checkout_can_be_given_by_a_relative_name(
+    wheels: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(installed, "copy", lambda tree: tree)
+    monkeypatch.setattr(installed, "accepted", lambda wheels, _: wheels)
+    places: list[Path] = []
+
+    def test(wheel: Path, python: Path, tree: Path, work: Path, tests: list[str]) -> installed.Row:
+        places.extend((tree, work))
+        return installed.Row(wheel.name, 0, "", str(python), " ".join(tests), ok=True)
+
+    monkeypatch.setattr(installed, "test", test)
+    monkeypatch.setattr(sys, "argv", ["installed.py", ".", "--python", sys.executable, "--work", "work"])
+    assert installed.main() == 0
+    assert set(places) == {tmp_path / "work", tmp_path / "work" / "tree"}
+
+
+ASKING = """
+import subprocess
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def made():
+    import absent
+
+
+def test_asks_itself():
+    import absent.part
+
+
+def test_asks_in_a_process():
+    subprocess.run([sys.executable, "-c", "import lacking, absent"], check=True)
+
+
+def test_asks_by_a_fixture(made):
+    pass
+
+
+def test_asks_by_it_again(made):
+    pass
+
+
+def test_does_without():
+    try:
+        import absent
+    except ModuleNotFoundError:
+        pass
+
+
+def test_asks_for_another():
+    import nowhere
+
+
+def test_is_wrong():
+    assert not sys.argv
+"""
+
+
+def test_a_test_that_fails_for_want_of_a_package_is_skipped_and_no_other(tmp_path: Path) -> None:
+    (tmp_path / "test_asking.py").write_text(ASKING)
+    (tmp_path / "test_beginning.py").write_text("import shared\n")
+    (tmp_path / "shared.py").write_text("from absent import part\n")
+    (tmp_path / "test_mistaken.py").write_text("import nowhere\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-rsfE", "-p", "lacking_tests", "-p", "no:cacheprovider", "."]
+    environment = {
+        **os.environ,
+        "LACKING": "absent,other",
+        "PYTHONPATH": os.pathsep.join([str(Path(musl.__file__).parent), str(tmp_path)]),
+    }
+    done = subprocess.run(
+        [*command, "--continue-on-collection-errors"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith(("SKIPPED", "FAILED", "ERROR "))]
+    assert [line.split(" - ")[0] for line in said if not line.startswith("SKIPPED")] == [
+        "FAILED test_asking.py::test_asks_for_another",
+        "FAILED test_asking.py::test_is_wrong",
+        "ERROR test_mistaken.py",
+    ]
+    assert "2 failed, 1 passed, 5 skipped, 1 error" in done.stdout, done.stdout
+    assert all("needs absent" in line for line in said if line.startswith("SKIPPED"))

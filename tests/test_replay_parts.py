@@ -21,8 +21,8 @@ from inference_logging.prove.replay.events import Usage, has_content, is_error, 
 from inference_logging.prove.replay.player import Pace, Player, Result
 from inference_logging.prove.replay.schedule import ABORTED, TRACES, Changes, Planned, Recorded, ReplayError, Schedule
 from inference_logging.prove.replay.synthetic import WORDS, prompt_text
+from tests.books import verify_in_process
 from tests.command_line import run
-from tests.export_books import verify_in_process
 from tests.segment_files import request, write_segment
 from tests.servers import free_port
 

@@ -1,25 +1,29 @@
-"""`inference-logging run`: real servers whose applications know nothing of logging, and each request on record."""
+"""`inference-logging run`: servers that know nothing of logging, each request on record; a port that stays open."""
 
 from __future__ import annotations
 
+import http.client
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import inference_logging.record.run
 from inference_logging import Config
+from inference_logging.record.asgi.bounded_server import MOST_CONNECTIONS, BoundedServer, serve
 from tests.command_line import run
 from tests.servers import Server, free_port
 from tests.support import read_records, wait_until
 
 Configure = Callable[..., Config]
-
 PLAIN = """
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -38,7 +42,6 @@ def make():
 """
 WITH_IT = f"from inference_logging import InferenceLoggingMiddleware as Ours\n{PLAIN}\napp.add_middleware(Ours)\n"
 SCRIPT = "import sys\nimport uvicorn\n\nuvicorn.run('plain:app', port=int(sys.argv[1]))\n"
-
 SERVERS = {
     "uvicorn": ["-m", "uvicorn", "plain:app", "--port", "{port}"],
     "uvicorn, a factory": ["-m", "uvicorn", "plain:make", "--factory", "--port", "{port}", "--no-proxy-headers"],
@@ -183,3 +186,55 @@ def _python_of_run(code: str, path: str, *options: str) -> subprocess.CompletedP
     # What an environment's link leads to: sys._base_executable is that from 3.11 on only.
     base = Path(sys.executable).resolve()
     return subprocess.run([base, *options, code], env=environment, capture_output=True, text=True, check=True, cwd="/")
+
+
+def application(environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [environ["PATH_INFO"].encode()]
+
+
+@pytest.fixture
+def server() -> Iterator[BoundedServer]:
+    server = serve("127.0.0.1", 0, application)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def get(server: BoundedServer) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=120)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def test_half_open_connections_take_a_bounded_number_of_threads_and_others_are_answered(
+    server: BoundedServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = threading.active_count()
+    with ExitStack() as stack:
+        for number in range(10 * MOST_CONNECTIONS):
+            half_open = stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=120))
+            half_open.sendall(b"GET /hea" if number % 2 else b"")
+            if number % MOST_CONNECTIONS == 0:
+                assert get(server) == b"/health"
+            assert threading.active_count() <= before + MOST_CONNECTIONS
+        assert get(server) == b"/health"
+        assert threading.active_count() <= before + MOST_CONNECTIONS
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_client_that_goes_away_frees_its_place(server: BoundedServer) -> None:
+    for _ in range(3 * MOST_CONNECTIONS):
+        socket.create_connection(("127.0.0.1", server.server_port), timeout=120).close()
+    assert get(server) == b"/health"
+
+
+def test_a_request_without_a_version_is_refused(server: BoundedServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=120) as connection:
+        connection.sendall(b"GET /health\r\n\r\n")
+        with connection.makefile("rb") as answer:
+            assert b"the request has no version of HTTP" in answer.read()
+    assert get(server) == b"/health"

@@ -1,4 +1,4 @@
-"""Reading segments back: listing, records, damage."""
+"""Segments of a directory: which there are, in which order, and their lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 import os
 import pickle
 import sys
+import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 import zstandard
 
 from inference_logging.errors import MissingExtraError
+from inference_logging.read.segments.listing import Listing
 from inference_logging.segments import (
     CorruptLineError,
     Segment,
@@ -22,9 +25,7 @@ from inference_logging.segments import (
     read_segment,
     segments,
 )
-from tests.segment_lines import BOOT, lines, name, numbers, write
-
-# --- listing ---------------------------------------------------------------------------------------------------------
+from tests.segment_files import BOOT_ID, lines, name, numbers, write
 
 
 def test_segments_are_listed_in_the_order_of_their_beginning_whatever_their_prefix(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_a_segment_that_stands_there_plain_and_compressed_is_listed_once_and_pla
         name(1).replace("000001", "00001"),
         name(1).replace("000001", "0000001"),
         name(1).replace("20261121", "20260231"),
-        name(1).replace(BOOT, BOOT.upper()),
+        name(1).replace(BOOT_ID, BOOT_ID.upper()),
         "." + name(1),
         name(1) + "\n",
     ],
@@ -87,19 +88,16 @@ def test_a_segment_that_escapes_one_look_in_both_forms_while_it_is_compressed_is
 
 
 def test_the_parts_of_a_name_are_known() -> None:
-    segment = Segment.parse(f"/logs/my-svc-20261121T050059.123Z-{BOOT}-1234567.jsonl.zst")
+    segment = Segment.parse(f"/logs/my-svc-20261121T050059.123Z-{BOOT_ID}-1234567.jsonl.zst")
     assert segment is not None
     assert segment.begun == datetime(2026, 11, 21, 5, 0, 59, 123000, timezone.utc)
-    assert (segment.prefix, segment.boot_id, segment.number) == ("my-svc", BOOT, 1234567)
-    assert segment.name == f"my-svc-20261121T050059.123Z-{BOOT}-1234567.jsonl"
+    assert (segment.prefix, segment.boot_id, segment.number) == ("my-svc", BOOT_ID, 1234567)
+    assert segment.name == f"my-svc-20261121T050059.123Z-{BOOT_ID}-1234567.jsonl"
 
 
 def test_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         segments(tmp_path / "none")
-
-
-# --- records ---------------------------------------------------------------------------------------------------------
 
 
 def test_records_of_plain_and_compressed_segments_come_in_order(tmp_path: Path) -> None:
@@ -213,3 +211,85 @@ def test_a_segment_that_is_removed_after_it_was_listed_is_left_out_but_a_path_gi
 def test_a_file_of_another_name_cannot_be_read_as_a_segment(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"path='.*notes\.txt': neither a directory nor named like a segment"):
         list(read_records(write(tmp_path / "notes.txt", b"x")))
+
+
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the directories that were really listed."""
+    looked: list[Path] = []
+
+    def counted(directory: Path) -> list[Segment]:
+        looked.append(directory)
+        return segments(directory)
+
+    monkeypatch.setattr("inference_logging.read.segments.listing.segments", counted)
+    return looked
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look an hour after every change."""
+    now = time.time_ns
+    monkeypatch.setattr("inference_logging.read.segments.listing.time.time_ns", lambda: now() + HOUR_NS)
+
+
+def numbers_of(found: Listing) -> list[int]:
+    return [segment.number for segment in found.segments()]
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda directory: write(directory / name(2), lines(2)),
+        lambda directory: (directory / name(1)).rename(directory / name(2)),
+        lambda directory: (directory / name(1)).unlink(),
+        lambda directory: directory.chmod(0o700),
+    ],
+    ids=["created", "renamed", "removed", "permissions"],
+)
+def test_it_is_listed_again_after_a_change_alone(
+    tmp_path: Path, listed: list[Path], change: Callable[[Path], object]
+) -> None:
+    write(tmp_path / name(1), lines(1))
+    found = Listing(tmp_path)
+    assert [numbers_of(found) for _ in range(3)] == [[1]] * 3
+    assert len(listed) == 1
+    wait_for_the_next_tick(tmp_path)
+    change(tmp_path)
+    assert numbers_of(found) == numbers_of(Listing(tmp_path))
+    assert len(listed) == 3
+
+
+def test_a_change_just_before_may_hide_another(tmp_path: Path, listed: list[Path]) -> None:
+    write(tmp_path / name(1), lines(1))
+    found = Listing(tmp_path)
+    assert [numbers_of(found) for _ in range(3)] == [[1]] * 3
+    assert len(listed) == 3
+
+
+@pytest.mark.usefixtures("later")
+def test_another_directory_of_the_same_name_is_listed(tmp_path: Path) -> None:
+    place = tmp_path / "segments"
+    found = Listing(place)
+    with pytest.raises(FileNotFoundError):
+        found.segments()
+    for number in (1, 2):
+        place.mkdir()
+        write(place / name(number), lines(number))
+        assert numbers_of(found) == [number]
+        place.rename(tmp_path / f"gone-{number}")
+
+
+def wait_for_the_next_tick(directory: Path) -> None:
+    """Wait until a change of ``directory`` would bear another time."""
+    before, trial = directory.stat().st_ctime_ns, directory.parent / "tick"
+    while True:
+        trial.touch()
+        if trial.stat().st_ctime_ns != before:
+            break
+        os.sched_yield()
+    trial.unlink()

@@ -20,7 +20,7 @@ from inference_logging.segments import (
     follow_records,
     segments,
 )
-from tests.segment_lines import lines, name, numbers, write
+from tests.segment_files import lines, name, numbers, write
 from tests.support import Recorded, wait_until
 
 

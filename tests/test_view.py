@@ -13,11 +13,11 @@ import orjson
 import pytest
 from starlette.requests import Request
 
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.refresher import Refresher
 from inference_logging.read.view.workers import BusyError, GoneError, Workers
 from tests.segment_files import BOOT_ID, log, request, write_segment
 from tests.support import wait_until
-from tests.view_index import Passing
 from tests.view_server import Client, serving
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -154,12 +154,12 @@ def test_a_question_of_any_length_gets_an_answer_and_the_next_one_too(client: Cl
 
 
 def test_what_the_index_finds_wrong_is_a_400(client: Client, tmp_path: Path) -> None:
-    class Refusing(Passing):
+    class Refusing(Table):
         def rows(self, query: bytes) -> bytes:
             raise ValueError("order=-nothing: not a field with an order")
 
     directories = client.view.content.directories
-    with serving(directories, Refusing(directories, tmp_path)) as other:
+    with serving(directories, Refusing(directories, None, tmp_path)) as other:
         answer = other.get("api/rows", q={"order": "-nothing"})
         assert (answer.status, answer.json()) == (400, {"error": "q: order=-nothing: not a field with an order"})
 
@@ -167,12 +167,12 @@ def test_what_the_index_finds_wrong_is_a_400(client: Client, tmp_path: Path) -> 
 def test_a_fault_of_ours_is_a_500_without_details_and_the_server_goes_on(
     client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    class Broken(Passing):
+    class Broken(Table):
         def aggregate(self, query: bytes) -> bytes:
             raise RuntimeError("secret detail")
 
     directories = client.view.content.directories
-    with serving(directories, Broken(directories, tmp_path)) as other:
+    with serving(directories, Broken(directories, None, tmp_path)) as other:
         answer = other.get("api/aggregate")
         assert answer.status == 500
         assert b"secret" not in answer.body
@@ -181,7 +181,7 @@ def test_a_fault_of_ours_is_a_500_without_details_and_the_server_goes_on(
 
 
 def test_the_index_is_refreshed_until_the_end_also_after_an_error(tmp_path: Path) -> None:
-    class Faulty(Passing):
+    class Faulty(Table):
         looks = 0
 
         def refresh(self, budget_s: float) -> bytes:
@@ -190,7 +190,7 @@ def test_the_index_is_refreshed_until_the_end_also_after_an_error(tmp_path: Path
                 raise OSError("disk is gone")
             return super().refresh(budget_s)
 
-    index = Faulty([tmp_path], tmp_path / "cache")
+    index = Faulty([tmp_path], None, tmp_path / "cache")
     refresher = Refresher(index)
     refresher.start()
     deadline = time.monotonic() + 30

@@ -1,4 +1,4 @@
-"""Engine records beside the scheduler, where HTTP is served by Rust."""
+"""vLLM's engine core and its statistics: requests with their times, and what an engine did in an interval."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from inference_logging.record.integrations.vllm import core, needs
+from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS, Statistics
 from inference_logging.testing import Records, capture_records
 from tests import fake_vllm
 from tests.fake_vllm import (
@@ -21,8 +22,10 @@ from tests.fake_vllm import (
     EngineCoreOutputs,
     FinishReason,
     PrefillStats,
+    PrefixCacheStats,
     Request,
     SchedulerStats,
+    SpecDecodingStats,
 )
 from tests.support import wait_until
 
@@ -199,3 +202,121 @@ def test_nothing_is_opened_before_there_is_a_scheduler(
     core.follow_schedulers()
     assert threading.active_count() == threads
     assert not list(tmp_path.iterdir())
+
+
+BUSY = SchedulerStats(
+    num_running_reqs=2,
+    num_waiting_reqs=1,
+    num_skipped_waiting_reqs=3,
+    kv_cache_usage=0.25,
+    prefix_cache_stats=PrefixCacheStats(queries=10, hits=4),
+)
+
+
+@pytest.fixture
+def kept() -> Iterator[Records]:
+    with capture_records(engine_stats_interval_s=3.0) as captured:
+        yield captured
+
+
+class Timers:
+    """What was to be called later, and a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, Callable[[], None]]] = []
+        self.now = 100.0
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self.asked.append((delay_s, call))
+
+    def fire(self) -> None:
+        """Let the only timer's time come."""
+        ((delay_s, call),) = self.asked
+        self.asked.clear()
+        self.now += delay_s
+        call()
+
+
+@pytest.fixture
+def timers() -> Timers:
+    return Timers()
+
+
+def statistics(kept: Records, timers: Timers, *, speculates: bool = False, failed: Any = None) -> Statistics:
+    """Return the intervals of a logger whose kept are captured."""
+    return Statistics(kept.logger, timers.later, failed, speculates=speculates, clock=lambda: timers.now)
+
+
+def test_an_interval_counts_its_work_and_shows_the_last_state(kept: Records, timers: Timers) -> None:
+    interval = statistics(kept, timers).interval(7)
+    interval.see(BUSY)
+    interval.see(BUSY)
+    interval.count(prompt_tokens=30, generation_tokens=6, preemptions=1, finished=2)
+    timers.fire()
+    (record,) = kept.named("engine.stats")
+    assert {name: record[name] for name in STATS_FIELDS} == {
+        "engine.index": 7,
+        "engine.interval_s": 3.0,
+        "engine.running": 2,
+        "engine.waiting": 4,
+        "engine.kv_cache_usage": 0.25,
+        "engine.prefix_cache_queries": 20,
+        "engine.prefix_cache_hits": 8,
+        "engine.prompt_tokens": 30,
+        "engine.prompt_tokens_per_s": 10.0,
+        "engine.generation_tokens": 6,
+        "engine.generation_tokens_per_s": 2.0,
+        "engine.preemptions": 1,
+        "engine.finished": 2,
+    }
+    assert not set(SPECULATION_FIELDS) & set(record)
+
+
+def test_an_idle_engine_writes_nothing_and_the_last_record_shows_that_nothing_runs(
+    kept: Records, timers: Timers
+) -> None:
+    several = statistics(kept, timers)
+    several.interval(0).see(BUSY)
+    timers.fire()
+    assert not timers.asked
+    several.interval(0).see(SchedulerStats())
+    timers.fire()
+    assert not timers.asked
+    assert [record["engine.running"] for record in kept.named("engine.stats")] == [2, 0]
+
+
+def test_one_timer_serves_all_engines_and_each_has_its_record(kept: Records, timers: Timers) -> None:
+    several = statistics(kept, timers)
+    for index in (0, 1, 0):
+        several.interval(index).count(1, 1, 0, 0)
+    timers.fire()
+    found = {record["engine.index"]: record["engine.prompt_tokens"] for record in kept.named("engine.stats")}
+    assert found == {0: 2, 1: 1}
+
+
+def test_what_the_engine_did_not_report_is_null(kept: Records, timers: Timers) -> None:
+    statistics(kept, timers).interval(0).count(1, 1, 0, 0)
+    timers.fire()
+    (record,) = kept.named("engine.stats")
+    reported = ("engine.running", "engine.waiting", "engine.kv_cache_usage", "engine.prefix_cache_queries")
+    assert [record[name] for name in reported] == [None] * 4
+    assert record["engine.prompt_tokens"] == 1
+
+
+@pytest.mark.parametrize(("drafted", "rate"), [(8, 0.75), (0, None)])
+def test_where_there_is_speculation_its_acceptance_is_recorded(
+    kept: Records, timers: Timers, drafted: int, rate: float | None
+) -> None:
+    interval = statistics(kept, timers, speculates=True).interval(0)
+    drafts = SpecDecodingStats(num_drafts=drafted // 4, num_draft_tokens=drafted, num_accepted_tokens=drafted * 3 // 4)
+    interval.see(SchedulerStats(spec_decoding_stats=drafts))
+    timers.fire()
+    values = [kept.named("engine.stats")[0][name] for name in SPECULATION_FIELDS]
+    assert values == [drafted // 4, drafted, drafted * 3 // 4, rate]
+
+
+def test_an_error_while_recording_is_reported_and_goes_no_further(kept: Records, timers: Timers) -> None:
+    failed: list[Exception] = []
+    statistics(kept, timers, failed=failed.append).interval(0).generation_tokens = "many"  # type: ignore[assignment]
+    timers.fire()
+    assert [type(error) for error in failed] == [TypeError]

@@ -1,4 +1,4 @@
-"""A user's program as the type checker sees it: every public name once. It is checked (test_typed.py), never run."""
+"""A user's program as the type checker sees it: every public name once. It is checked (test_public.py), never run."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart
 
-CASES = Path(__file__).parent / "rules"
+CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(Path(__file__).with_name("alert_cases.yaml").read_text())
 SOURCE = CHART / "files" / "alerts.yaml"
 WRITTEN: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(SOURCE.read_text())["groups"] for rule in group["rules"]
@@ -40,15 +40,15 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with the rules as the chart makes them, and their tests."""
     made = tmp_path_factory.mktemp("rules")
     (made / "alerts.yaml").write_text(yaml.safe_dump(rendered_rules()))
-    for case in CASES.glob("*.yaml"):
-        shutil.copy(case, made)
+    for alert, tests in CASES.items():
+        case = {"rule_files": ["alerts.yaml"], "evaluation_interval": "30s", "tests": tests}
+        (made / f"{alert}.yaml").write_text(json.dumps(case))
     return made
 
 
 @pytest.mark.parametrize("alert", NAMES)
 def test_an_alert_fires_when_it_should_and_not_otherwise(alert: str, directory: Path) -> None:
-    case = yaml.safe_load((CASES / f"{alert}.yaml").read_text())
-    expected = [one["exp_alerts"] for test in case["tests"] for one in test["alert_rule_test"]]
+    expected = [one["exp_alerts"] for test in CASES[alert] for one in test["alert_rule_test"]]
     assert any(expected)
     assert not all(expected)
     tested = promtool("test", "rules", f"{alert}.yaml", directory=directory)
@@ -90,7 +90,7 @@ def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -
 
 
 def test_each_case_belongs_to_an_alert() -> None:
-    assert sorted(path.stem for path in CASES.glob("*.yaml")) == sorted(NAMES)
+    assert sorted(CASES) == sorted(NAMES)
     assert len(NAMES) == len(set(NAMES))
 
 
@@ -149,7 +149,7 @@ def test_each_alert_has_severity_texts_with_its_value_and_a_section_of_the_runbo
 
 @pytest.mark.parametrize("alert", [rule["alert"] for rule in WRITTEN if "for" in rule])
 def test_an_alert_that_waits_is_tested_while_it_waits(alert: str) -> None:
-    (fires, *_) = yaml.safe_load((CASES / f"{alert}.yaml").read_text())["tests"]
+    (fires, *_) = CASES[alert]
     waiting, fired = fires["alert_rule_test"]
     assert waiting["exp_alerts"] == []
     assert fired["exp_alerts"]
@@ -162,7 +162,7 @@ def test_without_a_url_the_alerts_name_the_section() -> None:
 
 @pytest.mark.parametrize("alert", [name for name in NAMES if name not in FOREIGN])
 def test_each_alert_is_tested_with_a_pod_that_is_scraped_at_its_server_and_at_its_listener(alert: str) -> None:
-    (fires, *_) = yaml.safe_load((CASES / f"{alert}.yaml").read_text())["tests"]
+    (fires, *_) = CASES[alert]
     scraped = [re.findall(r'pod="(\w+)".*container="(\w+)"', one["series"]) for one in fires["input_series"]]
     assert {("a", "server"), ("a", "listener")} <= {found for pair in scraped for found in pair}
     *_, tested = fires["alert_rule_test"]

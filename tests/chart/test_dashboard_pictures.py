@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.browser import needs_browser
-from tests.chart.pictures import drawn
 from tests.chart.test_dashboard import DASHBOARD, PANELS
+from tools.chart.pictures import drawn
 
 pytestmark = [pytest.mark.chart, needs_browser]
 

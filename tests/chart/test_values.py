@@ -13,8 +13,8 @@ import yaml
 
 from inference_logging.record.config.schema import file_schema
 from tests.chart.chart import CHART, LEAST, merged, render
-from tests.chart.generated import files
-from tests.chart.values_schema import PASSED_ON, numbers
+from tools.chart.generated import files
+from tools.chart.values_schema import PASSED_ON, numbers
 
 pytestmark = pytest.mark.chart
 
@@ -50,7 +50,7 @@ def names(values: Any, schema: Any, path: str = "") -> Iterator[str]:
 
 def test_what_is_made_from_the_package_is_up_to_date() -> None:
     for path, content in files().items():
-        # To write it anew: python -m tests.chart.generated
+        # To write it anew: python -m tools.chart.generated
         assert path.read_text(encoding="utf-8") == content, path.name
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.test_vllm_clients_leave import BODIES, running
+from tests.integrations.test_vllm_engine import BODIES, running
 from tests.integrations.test_vllm_requests import TOOL
 from tests.integrations.vllm_server import VllmServer
 from tests.support import wait_until

@@ -13,7 +13,7 @@ import yaml
 
 from tests.images import DOCKERFILE, ROOT, Storage, furnished, wheels
 from tests.tools.tools import tool
-from tests.tools.workshop import TOOLS, replacing
+from tools.programs.workshop import TOOLS, replacing
 
 PAUSE: Final = "localhost/pause:1"
 """What holds the namespaces of a pod."""

@@ -22,7 +22,7 @@ from inference_logging.ship.line import Destination, Line, Sent
 from inference_logging.ship.otlp_messages import Logs
 from inference_logging.ship.s3.staging import Staging
 from tests.command_line import run
-from tests.segment_lines import name, write
+from tests.segment_files import name, write
 from tests.shipping.endpoint import Collector
 from tests.shipping.shipper_parts import Limits, Stop
 from tests.support import Recorded

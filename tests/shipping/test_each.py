@@ -20,7 +20,7 @@ from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.offsets import State
 from inference_logging.ship.sources import LOOK_S, EachSource
 from tests.command_line import run
-from tests.segment_lines import lines, name, write
+from tests.segment_files import lines, name, write
 from tests.shipping.bucket import Bucket
 from tests.shipping.endpoint import Collector
 from tests.shipping.shipper_parts import Destination, Limits, Stop

@@ -1,13 +1,16 @@
-"""Entries of a journal, and a journal that is not real: what was serialized is parsed back."""
+"""Entries of a journal: what was serialized is parsed back, and a real journal takes it."""
 
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import re
+import shutil
 import socket
+import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +21,68 @@ from hypothesis import strategies as st
 from inference_logging.ship.journal.fields import RECORD, Field, fields, serialized, stable_id
 from inference_logging.ship.line import Destination
 from tests.segment_files import log, request
-from tests.shipping.messages import LONG, line
-from tests.shipping.test_syslog_forms import RECORDS, TEXT, VALUES
+from tests.shipping.programs import Program, installed
+from tests.shipping.shippers import Ship
+from tests.shipping.stage import Stage
+from tests.shipping.test_syslog_forms import AWKWARD, LONG, RECORDS, TEXT, VALUES, line
+from tests.support import parse, wait_until
+
+_JOURNALD: Final = "/lib/systemd/systemd-journald"
+# docs/syslog.md names it.
+CONFIGURATION: Final = "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n"
+
+
+class Journald(Program):
+    """journald for a namespace; it needs root, and leaves nothing behind."""
+
+    def __init__(self, directory: Path) -> None:
+        path = installed(_JOURNALD, "systemd")
+        if os.geteuid() != 0:
+            pytest.skip("only root can run a journald")
+        directory.mkdir()
+        namespace, machine = f"test{os.getpid()}", Path("/etc/machine-id").read_text("utf-8").strip()
+        run, settings = (
+            Path(f"/run/systemd/{name}") for name in (f"journal.{namespace}", f"journald@{namespace}.conf.d")
+        )
+        self._directory = Path(f"/run/log/journal/{machine}.{namespace}")
+        self._own, self.socket = (run, settings, self._directory), run / "socket"
+        settings.mkdir(parents=True)
+        (settings / "test.conf").write_text(CONFIGURATION, "utf-8")
+        super().__init__([path, namespace], directory / "log", self._listens)
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connected:
+            connected.connect(str(self.socket))
+            return True
+        return False
+
+    def remove(self) -> None:
+        """Remove what it has made."""
+        for path in self._own:
+            shutil.rmtree(path, ignore_errors=True)
+
+    @property
+    def url(self) -> str:
+        """Where to ship to."""
+        return f"journald://{self.socket}"
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the entries that it has, without its own."""
+        return [entry for entry in read(self._directory) if "INFERENCE_LOGGING_RECORD" in entry]
+
+
+def read(directory: Path) -> list[dict[str, Any]]:
+    """Return the entries of the journals in a directory, as journalctl reads them."""
+    path = installed("journalctl", "systemd")
+    command: list[str | Path] = [path, f"--directory={directory}", "--output=json", "--all", "--no-pager"]
+    done = subprocess.run(command, check=True, capture_output=True)
+    return [parse(line) for line in done.stdout.splitlines()]
+
+
+def text(value: Any) -> str:
+    """Return the text of a field: one with control characters is a list of bytes in journalctl's JSON."""
+    return bytes(value).decode() if isinstance(value, list) else str(value)
+
 
 Open = Callable[..., Destination]
 NAME: Final = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
@@ -67,9 +130,6 @@ def test_a_request_is_found_by_each_of_its_members() -> None:
     assert found["INFERENCE_LOGGING_RESOURCE_K8S_POD_NAME"] == b"pod-1"
     assert not {"INFERENCE_LOGGING_NESTED", "INFERENCE_LOGGING_ERROR"} & found.keys(), "they are in the record"
     assert dict(fields(line(log(1, "hello"))))["MESSAGE"] == b"hello"
-
-
-# --- this machine ----------------------------------------------------------------------------------------------------
 
 
 class Journal(threading.Thread):
@@ -122,3 +182,71 @@ def test_what_a_journal_has_not_read_has_not_arrived(opened: Open, tmp_path: Pat
 def test_without_a_journal_everything_failed_and_nothing_raises(opened: Open, tmp_path: Path) -> None:
     sent = opened(ship_to=f"journald://{tmp_path}/missing").send(LINES)
     assert (list(sent.failed), sent.error_type) == (LINES, "FileNotFoundError")
+
+
+Start = Callable[[Any], Any]
+Entry = dict[str, Any]
+
+
+@pytest.fixture
+def journald(start: Start, tmp_path: Path) -> Iterator[Journald]:
+    """Run a journald; what it makes is removed after the test."""
+    made = Journald(tmp_path / "journald")
+    try:
+        yield start(made)
+    finally:
+        made.end()
+        made.remove()
+
+
+def records(entries: list[Entry]) -> list[Any]:
+    """Return the records that entries have."""
+    return [parse(text(entry[RECORD]).encode()) for entry in entries]
+
+
+def assert_has_its_fields(entry: Entry, record: Any, service_name: str) -> None:
+    """Check that an entry can be found by what the record says."""
+    assert entry["SYSLOG_IDENTIFIER"] == service_name
+    assert entry["MESSAGE"] == record.get("message", record["event_name"])
+    assert entry["MESSAGE_ID"] == stable_id(record["event_name"])
+    assert entry["PRIORITY"] == {"INFO": "6", "WARN": "4", "ERROR": "3"}[record["severity_text"]]
+    for name in ("boot_id", "pid", "seq", "trace_id", "request_id", "http.route", "duration_s"):
+        if name in record:
+            assert entry[f"INFERENCE_LOGGING_{name.upper().replace('.', '_')}"] == str(record[name])
+
+
+@pytest.mark.shipping
+def test_a_killed_journald_loses_at_most_the_entry_that_it_was_about_to_store(
+    stage: Callable[..., Stage], start: Start, journald: Journald
+) -> None:
+    staged = stage()
+    ship: Ship = start(Ship(staged.config, journald.url))
+    written = staged.ship_under_kills(ship, journald, rounds=1)
+    journald.stop()
+    entries = journald.entries()
+    staged.show("journald", written, records(entries), journald, ship, most_lost=journald.kills)
+    for entry, record in zip(entries, records(entries), strict=True):
+        assert_has_its_fields(entry, record, staged.config.service_name)
+    segments, marked = staged.marks("journald")
+    assert segments == marked
+
+
+@pytest.mark.shipping
+def test_awkward_texts_arrive_at_journald_as_they_are(opened: Open, journald: Journald) -> None:
+    assert not opened(ship_to=journald.url).send([*AWKWARD, LONG]).failed
+    expected = {line.raw.decode() for line in (*AWKWARD, LONG)}
+    wait_until(lambda: {text(entry[RECORD]) for entry in journald.entries()} == expected, "journald to store them")
+
+
+@pytest.mark.shipping
+def test_nothing_counts_as_arrived_while_journald_does_not_read_or_is_gone(opened: Open, journald: Journald) -> None:
+    destination = opened(ship_to=journald.url, ship_timeout_s=0.3)
+    assert not destination.send(AWKWARD).failed
+    journald.pause()
+    sent = destination.send(AWKWARD[:1])
+    assert (sent.failed, sent.error_type) == (AWKWARD[:1], "TimeoutError")
+    journald.kill()
+    sent = destination.send(AWKWARD[:1])
+    assert (sent.failed, sent.error_type) == (AWKWARD[:1], "ConnectionRefusedError")
+    journald.start()
+    assert not destination.send(AWKWARD[:1]).failed

@@ -21,7 +21,7 @@ from inference_logging import Config, Logger, get_logger
 from inference_logging.segments import read_records
 from inference_logging.ship.offsets import Offsets
 from tests.command_line import run
-from tests.segment_lines import lines, name, write
+from tests.segment_files import lines, name, write
 from tests.servers import free_port
 from tests.shipping.endpoint import Collector
 from tests.shipping.programs import installed

@@ -17,7 +17,7 @@ from inference_logging.ship import Shipper, Source, Sources
 from inference_logging.ship.letters import DeadLetters, Letter
 from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.source import Batch
-from tests.segment_lines import lines, name, write
+from tests.segment_files import lines, name, write
 from tests.shipping.shipper_parts import (
     Clock,
     Destination,

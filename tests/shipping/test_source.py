@@ -12,7 +12,7 @@ import pytest
 from inference_logging.errors import OpenError
 from inference_logging.ship import Source, Sources
 from inference_logging.ship.source import Batch
-from tests.segment_lines import lines, name, write
+from tests.segment_files import lines, name, write
 from tests.test_segments_follow import Writer
 
 EVERYTHING = (1_000_000, 1 << 40)

@@ -1,4 +1,4 @@
-"""Messages of RFC 5424 and their framing, without a server of others: what was framed is parsed back."""
+"""Messages of RFC 5424 and their framing: what was framed is parsed back, and a real rsyslog takes it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,12 +23,50 @@ from inference_logging.ship.line import Destination, Line
 from inference_logging.ship.syslog.message import Format
 from inference_logging.ship.syslog.tcp import framed
 from tests.segment_files import log, request
-from tests.shipping.messages import AWKWARD, LONG, line
-from tests.shipping.rsyslog import CONFIGURATION, MAX_BYTES, READS_SEGMENTS, TAKES_RELP
+from tests.shipping.arrived import Record, compare
+from tests.shipping.rsyslog import (
+    CONFIGURATION,
+    MAX_BYTES,
+    READS_SEGMENTS,
+    TAKES_RELP,
+    Message,
+    RelpServer,
+    Rsyslog,
+    SegmentReader,
+)
+from tests.shipping.shippers import QUICK, Ship
+from tests.shipping.stage import Stage
+from tests.support import parse, wait_until
+
+RESOURCE: Final = {"service.name": "svc", "k8s.pod.name": "pod-1"}
+TEXTS: Final = (
+    'quotes " and \\ and ] and [x@1 a="b"]',
+    "a line\nand another\r\n\tand\x00what follows\x1b[0m\x7f",
+    "wörd 日本語 \U0001f389   \u2028 ﻿",
+    "\ufffd, which stands for what was no text",
+    "5 <13>1 - - - - - - another message\n",
+    "",
+    " ",
+    "x" * (300 << 10),
+)
+
+
+def line(record: dict[str, Any], offset: int = 0, resource: dict[str, Any] | None = None) -> Line:
+    """Return the line of a record."""
+    return Line("svc", "svc-1.jsonl", offset, orjson.dumps(record), record, resource or RESOURCE)
+
+
+AWKWARD: Final = [
+    *(line(log(at, text, request_id=text[:100]), at) for at, text in enumerate(TEXTS)),
+    line(request(100, error=TEXTS[0]), 100),
+    line({"timestamp": "soon", "boot_id": "b"}, 101),
+    line({"event_name": "an event with spaces " * 5, "pid": 1, "boot_id": None}, 102, {'a "]=\n': TEXTS[1]}),
+]
+LONG: Final = line(log(200, "x" * 500_000), 200)
+
 
 Open = Callable[..., Destination]
 LINES: Final = [line(log(at, f"m{at}"), at) for at in range(300)]
-
 _SD_NAME: Final = r"[!#-<>-\\^-~]{1,32}"
 _PARAMETER: Final = rf' ({_SD_NAME})="((?:[^"\\\]]|\\["\\\]])*)"'
 _ELEMENT: Final = rf"\[({_SD_NAME}@[0-9]+)((?:{_PARAMETER})*)\]"
@@ -112,9 +151,6 @@ def test_texts_that_are_hard_on_a_server_are_what_they_were() -> None:
         assert found["text"].encode() == one.raw
 
 
-# --- octet counting --------------------------------------------------------------------------------------------------
-
-
 def unframed(content: bytes) -> list[bytes]:
     """Return the messages that stand behind their lengths."""
     messages = []
@@ -130,9 +166,6 @@ def unframed(content: bytes) -> list[bytes]:
 @given(st.lists(st.binary(min_size=1)))
 def test_messages_are_found_by_their_lengths_whatever_is_in_them(messages: list[bytes]) -> None:
     assert unframed(b"".join(map(framed, messages))) == messages
-
-
-# --- servers ---------------------------------------------------------------------------------------------------------
 
 
 class Server(threading.Thread):
@@ -224,9 +257,6 @@ def test_files_of_a_client_certificate_are_reported_by_their_option(opened: Open
         opened(ship_to="syslog+tls://a?key=/missing")
 
 
-# --- docs ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_page_shows_the_configurations_that_the_tests_run() -> None:
     page = (Path(__file__).parents[2] / "docs" / "syslog.md").read_text("utf-8")
     files = {"certificate": "tls.pem", "key": "tls.key"}
@@ -238,3 +268,104 @@ def test_the_page_shows_the_configurations_that_the_tests_run() -> None:
     assert f"max_bytes={MAX_BYTES}" in page
     assert str(NAMESPACE) in page
     assert f"MESSAGE_ID={stable_id('request')}" in page
+
+
+Start = Callable[[Any], Any]
+BATCH = int(QUICK["ship_batch_records"])
+
+
+def assert_is_the_record(message: Message, service_name: str) -> None:
+    """Check that the header and the structured data say what the record says."""
+    record = parse(message.record.encode())
+    assert (message.app_name, message.procid) == (service_name, str(record["pid"]))
+    assert message.msgid == record["event_name"][:32]
+    assert message.timestamp == f"{record['timestamp'][:26]}Z"
+    assert f'boot_id="{record["boot_id"]}" pid="{record["pid"]}"' in message.structured
+    assert f'service.name="{service_name}"' in message.structured
+    if "trace_id" in record:
+        assert f'trace_id="{record["trace_id"]}"' in message.structured
+
+
+@pytest.mark.shipping
+@pytest.mark.parametrize("name", ["tcp", "gnutls", "openssl"])
+def test_by_syslog_a_killed_shipper_loses_nothing_and_a_killed_server_what_it_was_about_to_store(
+    stage: Callable[..., Stage], start: Start, tmp_path: Path, name: str
+) -> None:
+    rsyslog: Rsyslog = start(Rsyslog(tmp_path / "rsyslog"))
+    staged = stage()
+    ship: Ship = start(Ship(staged.config, rsyslog.url(name), ship_ca_file=rsyslog.certificate))
+    written = staged.ship_under_kills(ship, rsyslog, rounds=1)
+    messages = rsyslog.messages()
+    arrived = [parse(message.record.encode()) for message in messages]
+    most_lost = BATCH * rsyslog.kills
+    staged.show(f"rsyslog by syslog, {name}", written, arrived, rsyslog, ship, most_lost=most_lost)
+    for message in messages:
+        assert_is_the_record(message, staged.config.service_name)
+    segments, marked = staged.marks("syslog")
+    assert segments == marked
+
+
+@pytest.mark.shipping
+@pytest.mark.parametrize("name", ["tcp", "gnutls", "openssl"])
+def test_awkward_texts_arrive_as_they_are_and_one_that_is_too_long_is_refused(
+    start: Start, opened: Open, tmp_path: Path, name: str
+) -> None:
+    rsyslog: Rsyslog = start(Rsyslog(tmp_path / "rsyslog", max_bytes=400_000))
+    destination = opened(ship_to=rsyslog.url(name), ship_ca_file=rsyslog.certificate)
+    sent = destination.send([*AWKWARD, LONG, *AWKWARD])
+    assert (list(sent.failed), sent.error) == ([], "")
+    assert sent.refused == {"longer_than_400000_bytes": 1}
+    destination.close()
+    rsyslog.stop()
+    messages = rsyslog.messages()
+    assert [message.record.encode() for message in messages] == [line.raw for line in AWKWARD] * 2
+    assert max(len(message.record) for message in messages) > 300 << 10
+
+
+@pytest.mark.shipping
+def test_what_is_longer_than_the_server_takes_it_cuts_so_the_shipper_has_to_know(
+    start: Start, opened: Open, tmp_path: Path
+) -> None:
+    rsyslog: Rsyslog = start(Rsyslog(tmp_path / "rsyslog", max_bytes=8192))
+    assert not opened(ship_to=f"{rsyslog.url('tcp')}0000").send([LONG]).failed, "as if it took so much"
+    assert opened(ship_to=rsyslog.url("tcp")).send([LONG]).refused == {"longer_than_8192_bytes": 1}
+    rsyslog.stop()
+    assert 0 < max(map(len, rsyslog.lines())) < 2 * 8192
+
+
+@pytest.mark.shipping
+@pytest.mark.parametrize("name", ["gnutls", "openssl"])
+def test_a_server_of_another_name_gets_nothing(start: Start, opened: Open, tmp_path: Path, name: str) -> None:
+    rsyslog: Rsyslog = start(Rsyslog(tmp_path / "rsyslog"))
+    url = rsyslog.url(name).replace("localhost", "127.0.0.2")
+    sent = opened(ship_to=url, ship_ca_file=rsyslog.certificate).send(AWKWARD)
+    assert list(sent.failed) == AWKWARD
+    assert sent.error_type == "SSLCertVerificationError"
+    assert "certificate is not valid for '127.0.0.2'" in sent.error
+    other = opened(ship_to=rsyslog.url(name)).send(AWKWARD)
+    assert "self-signed certificate" in other.error
+    assert rsyslog.messages() == []
+
+
+@pytest.mark.shipping
+def test_by_relp_each_record_of_the_segments_arrives_though_the_server_is_killed(
+    stage: Callable[..., Stage], start: Start, tmp_path: Path
+) -> None:
+    server: RelpServer = start(RelpServer(tmp_path / "server"))
+    staged = stage()
+    reader: SegmentReader = start(SegmentReader(tmp_path / "reader", staged.config.directory, server))
+    with staged.load() as load:
+        wait_until(lambda: len(server.records()) >= 100, "records to arrive")
+        server.kill()
+        load.wait_for(50)
+        server.start()
+        reader.stop()
+        load.wait_for(50)
+        reader.start()
+    written = staged.end()
+
+    def look() -> list[Record] | None:
+        found = server.records()
+        return None if compare(written, found).missing else found
+
+    staged.show("segments by rsyslog's RELP", written, wait_until(look, "every record"), server)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools import cmake, go_install, install, tools, workshop
+from tests.tools import tools
+from tools.programs import builders, install, workshop
 
 ROOT = Path(__file__).parents[2]
 PINS: dict[str, workshop.Pin] = {
@@ -31,7 +32,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for module in (workshop, install, tools):
         monkeypatch.setattr(module, "TOOLS", tmp_path)
     (tmp_path / "bin").mkdir()
-    monkeypatch.setattr(go_install, "build", build)
+    monkeypatch.setitem(builders.WAYS, "go_install", build)
     monkeypatch.setattr(tools, "pins", lambda: PINS)
     return names
 
@@ -113,14 +114,14 @@ def test_a_checkout_that_is_none_of_the_version_is_a_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, checkout: str | None, reason: str
 ) -> None:
     pin = {"repository": "a.example/b", "version": "1.2.3", "checkout": "A_CHECKOUT", "options": {}, "target": "b"}
-    monkeypatch.setattr(cmake, "SCRATCH", tmp_path / "scratch")
+    monkeypatch.setattr(builders, "SCRATCH", tmp_path / "scratch")
     monkeypatch.delenv("A_CHECKOUT", raising=False)
     if checkout is not None:
         (tmp_path / "b").mkdir()
         (tmp_path / "b" / "CMakeLists.txt").write_text(checkout, encoding="utf-8")
         monkeypatch.setenv("A_CHECKOUT", str(tmp_path / "b"))
     with pytest.raises(workshop.MissingError, match=reason):
-        cmake.build("b", pin)
+        builders.cmake("b", pin)
 
 
 def test_what_make_installs_is_pinned() -> None:
@@ -131,5 +132,5 @@ def test_what_make_installs_is_pinned() -> None:
 
 def test_each_pin_names_a_way_to_build_it_and_a_file_that_is_there() -> None:
     for pin in workshop.pins().values():
-        assert (workshop.HERE / f"{pin['by']}.py").exists()
+        assert pin["by"] in builders.WAYS
         assert "file" not in pin or (workshop.HERE / pin["file"]).exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.workshop import TOOLS, pins, result
+from tools.programs.workshop import TOOLS, pins, result
 
 
 def tool(name: str) -> Path:
@@ -15,5 +15,5 @@ def tool(name: str) -> Path:
     if missing.exists():
         pytest.skip(f"missing: {name}: {missing.read_text(encoding='utf-8').strip()}")
     if not (TOOLS / f"{name}.stamp").exists():
-        pytest.skip(f"no {name} in {TOOLS.name}: `python tests/tools/install.py {name}` gets it")
+        pytest.skip(f"no {name} in {TOOLS.name}: `python tools/programs/install.py {name}` gets it")
     return result(name, pins()[name])

@@ -11,16 +11,19 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from inference_logging import Config
 from tests.support import Recorded
-from tests.truth.events import truth
+from tests.truth.catalogue import STREAMS, is_stream
+from tests.truth.events import Stream, truth
 from tests.truth.in_process import Stage
 from tests.truth.random_streams import sent
 from tests.truth.reference import read
 from tests.truth.table import Comparison
 
 FIELDS = ("outcome", "error.type", "error.code", "chunks", "stream.frames", "stream.keep_alives")
-STREAMS = int(os.environ.get("TRUTH_STREAMS", "2000"))
+COUNT = int(os.environ.get("TRUTH_STREAMS", "2000"))
 SEED = int(os.environ.get("TRUTH_SEED", "0"))
 AT_ONCE = 10_000
 """Streams of one log directory."""
@@ -28,12 +31,12 @@ AT_ONCE = 10_000
 
 def batches() -> Iterator[range]:
     """Give the numbers of the streams, some at once."""
-    for start in range(SEED, SEED + STREAMS, AT_ONCE):
-        yield range(start, min(start + AT_ONCE, SEED + STREAMS))
+    for start in range(SEED, SEED + COUNT, AT_ONCE):
+        yield range(start, min(start + AT_ONCE, SEED + COUNT))
 
 
 def test_the_slow_reader_and_the_builder_agree_on_random_streams() -> None:
-    for number in range(SEED, SEED + STREAMS):
+    for number in range(SEED, SEED + COUNT):
         answer = sent(number)
         true = truth(answer.stream)
         found = read(answer.stream.body(), answer.stream.content_type).facts()
@@ -56,3 +59,21 @@ def test_records_of_random_streams_agree_with_the_slow_reader(
             recorded.close()
             shutil.rmtree(here)
     comparison.conclude()
+
+
+READ = [stream for stream in STREAMS if is_stream(stream)]
+
+
+@pytest.mark.parametrize("stream", READ, ids=lambda stream: f"{stream.api}: {stream.shape}")
+def test_the_slow_reader_finds_what_the_builder_says(stream: Stream) -> None:
+    true = truth(stream)
+    found = read(stream.body(), stream.content_type)
+    assert {name: found.facts().get(name) for name in FIELDS} == {name: true.get(name) for name in FIELDS}
+    assert found.order == [("frame" if event.kind == "usage" else event.kind) for event in stream.events] or [
+        "frame" if kind == "end" else kind for kind in found.order
+    ] == ["frame" if event.kind in ("usage", "end") else event.kind for event in stream.events]
+
+
+def test_no_two_streams_have_one_name() -> None:
+    names = [(stream.api, stream.shape) for stream in STREAMS]
+    assert len(set(names)) == len(names)

@@ -1,4 +1,4 @@
-{{/* The package's defaults; written by `python -m tests.chart.generated`. */}}
+{{/* The package's defaults; written by `python -m tools.chart.generated`. */}}
 {{- define "inference-logging-library.defaults" -}}
 audit: 'off'
 audit_queue_bytes: 4194304
