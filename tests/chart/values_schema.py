@@ -331,8 +331,11 @@ _NO_VARIABLES: Final = ("version", "advanced")
 
 
 def library(parameters: Mapping[str, Schema]) -> Schema:
-    """Return the library chart's values; ``parameters``: those of logging.yaml, by name."""
-    return closed(
+    """Return the library chart's values; ``parameters``: those of logging.yaml, by name.
+
+    Helm removes the default of a key without a value, which then is missed by its name.
+    """
+    made = closed(
         image=PLAIN_IMAGE,
         port=PORT,
         statusIntervalSeconds=SECONDS,
@@ -354,8 +357,10 @@ def library(parameters: Mapping[str, Schema]) -> Schema:
             ),
             "description": "parameters of logging.yaml as variables, whose values the package judges",
         },
-        **{"global": {"type": "object", "description": f"of the chart that uses this one, {PASSED_ON}"}},
     )
+    required = list(made["properties"])
+    made["properties"]["global"] = {"type": "object", "description": f"of the chart that uses this one, {PASSED_ON}"}
+    return made | {"required": required}
 
 
 def _variable(parameter: Schema) -> Schema:
