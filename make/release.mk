@@ -120,7 +120,7 @@ release-check: $(DEPENDENCIES)
 release: lint ### Write VERSION=1.2.3 and the changelog's entries, commit and tag; pushing the tag publishes
 	$(PYTHON) release/version.py $(VERSION)
 
-# The images that the chart names by default, and the stages of Dockerfile.
+# The images that the chart asks for, and the stages of Dockerfile.
 IMAGES := inferlog-listener=listener inferlog=tools
 # Or podman.
 ENGINE := docker

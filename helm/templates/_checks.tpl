@@ -5,7 +5,7 @@ parameter and value.
 
 {{- define "inference-logging.checks" -}}
 {{- $found := list }}
-{{- range list "node" "server" "config" "queue" "segments" "shipper" "destination" "rest" }}
+{{- range list "node" "images" "server" "config" "queue" "segments" "shipper" "destination" "rest" }}
 {{- $found = concat $found (include (printf "inference-logging.checks.%s" .) $ | trim | splitList "\n" | compact) }}
 {{- end }}
 {{- if $found }}
@@ -50,12 +50,24 @@ storage.segments.persistence.enabled: must be false with listener.mode=node: seg
 {{- end }}
 {{- end }}
 
+{{/* The images that pods have of those without a default: no registry has them. */}}
+{{- define "inference-logging.checks.images" -}}
+{{- $isDatabase := eq (include "inference-logging.hasAuditDatabase" .) "true" }}
+{{- $isForeign := eq (include "inference-logging.isForeign" .) "true" }}
+{{- if and (eq .Values.mode "server") (not .Values.server.image.repository) }}
+server.image.repository: must be given: an image with your server and the package inferlog
+{{- end }}
+{{- if and (or $isForeign (and (eq .Values.listener.mode "sidecar") (not $isDatabase))) (not .Values.listener.image.repository) }}
+listener.image.repository: must be given: none is published; `make images` builds inferlog-listener
+{{- end }}
+{{- if and (or $isDatabase (eq .Values.shipper.type "inference-logging")) (not .Values.image.repository) }}
+image.repository: must be given: none is published; `make images` builds inferlog
+{{- end }}
+{{- end }}
+
 {{- define "inference-logging.checks.server" -}}
 {{- if eq .Values.mode "server" }}
 {{- $server := include "inference-logging.server" . | fromYaml }}
-{{- if not $server.image.repository }}
-server.image.repository: must be given: an image with your server and the package inferlog
-{{- end }}
 {{- if and (has .Values.preset (list "vllm" "triton")) (not (or $server.model $server.command $server.args)) }}
 server.model: must be given for the preset {{ .Values.preset }}
 {{- end }}
@@ -87,17 +99,37 @@ terminationGracePeriodSeconds={{ int64 .Values.terminationGracePeriodSeconds }}:
 config.{{ . }}={{ get $.Values.config . }}: the chart sets it; leave it out
 {{- end }}
 {{- end }}
-{{- $numbers := (.Files.Get "files/defaults.yaml" | fromYaml).numbers }}
+{{- $said := .Files.Get "files/parameters.yaml" | fromYaml }}
 {{- range $prefix, $group := dict "config" .Values.config "config.advanced" (.Values.config.advanced | default dict) }}
 {{- range $name, $value := $group }}
-{{- if and (kindIs "string" $value) (has $name $numbers) }}
+{{- with get $said $name }}
+{{- if and .number (kindIs "string" $value) (regexMatch "^[0-9]+[.][0-9]+$" (toString $value)) }}
 {{ $prefix }}.{{ $name }}={{ $value }}: a text, as --set makes of it; write --set-json {{ $prefix }}.{{ $name }}={{ $value }}
+{{- else if include "inference-logging.refused" (list . $value) }}
+{{ $prefix }}.{{ $name }}={{ $value }}: must be {{ .must }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- $sink := include "inference-logging.parameter" (list . "sink") }}
 {{- if and (ne $sink "file") (ne .Values.shipper.type "none") }}
 config.sink={{ $sink }}: must be file, as shipper.type={{ .Values.shipper.type }} reads segments
+{{- end }}
+{{- end }}
+
+{{/* Says something if a text is not allowed in a parameter: (list of what files/parameters.yaml has of it, its value). */}}
+{{- define "inference-logging.refused" -}}
+{{- $rule := index . 0 }}
+{{- $value := index . 1 }}
+{{- if kindIs "string" $value }}
+{{- if or $rule.number (not (regexMatch ($rule.text | default "") $value)) }}refused{{ end }}
+{{- else if kindIs "slice" $value }}
+{{- range $value }}{{ include "inference-logging.refused" (list $rule .) }}{{ end }}
+{{- else if kindIs "map" $value }}
+{{- range $name, $inner := $value }}
+{{- include "inference-logging.refused" (list (dict "text" $rule.name) $name) }}
+{{- include "inference-logging.refused" (list $rule $inner) }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -34,8 +34,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* The reference of an image: (list image tag), where tag stands in for one that is not given. */}}
 {{- define "inference-logging.image" -}}
-{{- $image := index . 0 | default dict }}
-{{- if not $image.repository }}{{ fail "an image has no repository: an empty key of the values takes the place of the chart's default" }}{{ end }}
+{{- $image := index . 0 }}
 {{- with include "inference-logging.tag" ($image.tag | default (index . 1)) }}
 {{- printf "%s%s%s" $image.repository (ternary "@" ":" (hasPrefix "sha256:" .)) . }}
 {{- else }}

@@ -1,10 +1,11 @@
 {{/* What the values come to: with the preset, with the package's defaults, as numbers. */}}
 
 {{/*
-Puts into the values what they leave to files/further-values.yaml, in place, as Helm puts in those of values.yaml. Each file
-that makes an object begins with it.
+Puts into the values what they leave to files/further-values.yaml, in place, as Helm puts in those of values.yaml; also
+those, where a key is there without a value: Helm then removes the default. Each file that makes an object begins with it.
 */}}
 {{- define "inference-logging.complete" -}}
+{{- include "inference-logging.fill" (list .Values (.Files.Get "files/values.yaml" | fromYaml)) }}
 {{- include "inference-logging.fill" (list .Values (.Files.Get "files/further-values.yaml" | fromYaml)) }}
 {{- end }}
 

@@ -16,7 +16,9 @@ from tests.tools.tools import tool
 CHART = Path(__file__).parents[2] / "helm"
 CI = sorted((CHART / "ci").glob("*-values.yaml"))
 LEAST: dict[str, Any] = {
+    "image": {"repository": "inferlog"},
     "server": {"image": {"repository": "example.com/server"}, "model": "m", "port": 8000},
+    "listener": {"image": {"repository": "inferlog-listener"}},
     "destination": {"endpoints": ["http://gateway:4318"]},
 }
 """What has no default."""

@@ -22,7 +22,8 @@ from tests.tools.tools import tool
 
 CHART = Path(__file__).parents[2] / "helm"
 RUNBOOK = "https://example.com/runbook"
-_GIVEN = {"server": {"image": {"repository": "example.com/server"}}, "shipper": {"type": "none"}}
+_IMAGE = {"image": {"repository": "example.com/image"}}
+_GIVEN = {"server": _IMAGE, "listener": _IMAGE, "shipper": {"type": "none"}}
 """What the chart has no default for, and nothing that these tests are about."""
 
 

@@ -220,6 +220,11 @@ def test_a_parameter_that_the_library_cannot_give_is_refused_by_name(
     assert sentence in rendered.stderr
 
 
+@pytest.mark.parametrize("name", ["config", "image", "queue"])
+def test_a_key_without_a_value_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    assert f"missing property '{name}'" in render_user(tmp_path / "chat", **{name: None}).stderr
+
+
 @pytest.mark.parametrize("image", [{"tag": ""}, {"repository": ""}])
 def test_an_image_that_no_pod_could_have_is_refused_by_name(image: dict[str, str], tmp_path: Path) -> None:
     rendered = render_user(tmp_path / "chat", image=image)

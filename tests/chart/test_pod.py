@@ -130,16 +130,16 @@ def test_a_shipper_of_others_gets_its_parent_from_the_listeners_image() -> None:
 
 
 @pytest.mark.parametrize("shipper", ["otel-collector", "fluent-bit", "inference-logging", "none"])
-def test_each_image_of_ours_that_a_pod_names_is_one_that_make_images_builds(shipper: str) -> None:
+def test_each_image_of_ours_that_a_pod_needs_is_asked_for_by_the_name_that_make_images_builds(shipper: str) -> None:
     rules = (CHART.parent / "make" / "release.mk").read_text(encoding="utf-8")
     made = re.findall(r"^IMAGES := (.*)$", rules, re.MULTILINE)
     built = {one.partition("=")[0] for one in made[0].split()}
-    named = {one["image"].rpartition(":")[0] for one in render(shipper={"type": shipper}).containers.values()}
-    ours = {name for name in named if name.startswith("inferlog")}
-    assert "inferlog-listener" in ours
-    assert ours <= built
-    # The quick starts build no other one.
-    assert ours == {"inferlog-listener"} or shipper == "inference-logging"
+    unnamed = {"repository": ""}
+    error = render(shipper={"type": shipper}, image=unnamed, listener={"image": unnamed}).error
+    # The quick starts need no other one than the first.
+    asked = {"inferlog-listener"} | ({"inferlog"} if shipper == "inference-logging" else set())
+    assert set(re.findall(r"`make images` builds (\S+)", error)) == asked
+    assert asked <= built
 
 
 def test_without_shipper_and_listener_there_are_no_init_containers() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import jsonschema
 import pytest
 import yaml
 
+from inference_logging import Config
 from inference_logging.record.config.schema import file_schema
 from tests.chart.chart import CHART, LEAST, merged, render
 from tools.chart.generated import files
-from tools.chart.values_schema import PASSED_ON, numbers
+from tools.chart.values_schema import PASSED_ON, said
 
 pytestmark = pytest.mark.chart
 
@@ -57,9 +59,10 @@ def test_what_is_made_from_the_package_is_up_to_date() -> None:
 def test_the_schema_of_the_configuration_is_the_packages() -> None:
     ours, packages = SCHEMA["properties"]["config"], file_schema("#/properties/config")
     assert set(ours["properties"]) == set(packages["properties"])
+    # Helm would show patterns, and of numbers `--set` makes texts: both the chart refuses in words.
     differing = [name for name, one in packages["properties"].items() if ours["properties"][name] != one]
-    # Its pattern repeats more often than Go allows. Of numbers `--set` makes texts, which the chart refuses in words.
-    assert set(differing) - set(numbers(packages)) <= {"redact_custom"}
+    assert set(differing) == set(said(packages))
+    assert '"pattern"' not in json.dumps(ours)
     assert ours["additionalProperties"] is False
     assert ours["dependencies"] == packages["dependencies"]
 
@@ -126,6 +129,27 @@ def test_each_object_begins_with_the_values_that_are_not_shown() -> None:
         assert path.read_text(encoding="utf-8").startswith('{{- include "inference-logging.complete" . }}\n'), path.name
 
 
+def emptied(values: Any) -> Any:
+    """Return the names of these values, each without one."""
+    return {name: emptied(one) for name, one in values.items()} if isinstance(values, dict) and values else None
+
+
+@pytest.mark.parametrize("mode", ["server", "node"])
+@pytest.mark.parametrize("empty", [emptied, dict.fromkeys], ids=["each value", "each group"])
+def test_a_key_without_a_value_is_as_if_it_were_left_out(mode: str, empty: Callable[[Any], dict[str, Any]]) -> None:
+    of_mode = {"node": {"namespaces": ["chat"]}, "mode": "node"} if mode == "node" else {}
+    own = {"podSecurityContext", "config"} if empty is emptied else {"podSecurityContext"}
+    shown = {name: value for name, value in SHOWN.items() if name not in own}
+    assert render(**merged(empty(shown), merged(LEAST, of_mode))) == render(**of_mode)
+
+
+def test_what_the_chart_says_in_words_takes_every_default_of_the_package() -> None:
+    defaults = {name: Config.model_fields[name].default for name in said(file_schema())}
+    config = {name: one for name, one in defaults.items() if one}
+    assert len(config) > 30
+    assert render(config=json.loads(json.dumps(config, default=list))).error == ""
+
+
 def test_a_value_that_is_given_goes_before_a_further_one_also_if_it_is_empty() -> None:
     given = {"readOnlyRootFilesystem": False, "capabilities": {"drop": []}}
     release = render(securityContext=given, podSecurityContext={"runAsUser": None})
@@ -154,7 +178,6 @@ def test_a_value_that_is_given_goes_before_a_further_one_also_if_it_is_empty() -
         ({"listener": {"mode": "thread"}}, "mode"),
         ({"listener": {"replicas": 2}}, "replicas"),
         ({"config": {"queue_byte": 1}}, "queue_byte"),
-        ({"config": {"queue_bytes": "lots"}}, "queue_bytes"),
         ({"config": {"version": 2}}, "version"),
         ({"config": {"sample_ratio": 2}}, "sample_ratio"),
         ({"config": {"advanced": {"flush_record": 1}}}, "flush_record"),
@@ -234,7 +257,16 @@ def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values:
             {"listener": {"resources": {"limits": {"memory": "16Mi"}}}},
             "listener.resources.limits.memory=16Mi: must be at least 32Mi",
         ),
-        ({"listener": {"image": None}}, "an image has no repository"),
+        ({"server": None}, "server.image.repository: must be given"),
+        ({"listener": {"image": None}}, "listener.image.repository: must be given: none is published; `make images`"),
+        ({"image": None, "shipper": {"type": "inference-logging"}}, "\nimage.repository: must be given"),
+        ({"image": None, "config": {"audit": "on", "audit_sink": "sqlite"}}, "\nimage.repository: must be given"),
+        ({"config": {"queue_bytes": "lots"}}, "config.queue_bytes=lots: must be from 65536 to 4294967296 bytes, as a"),
+        ({"config": {"slow_s": "long"}}, "config.slow_s=long: must be a number from 0 to 86400 (s)."),
+        ({"config": {"redact_patterns": ["mail"]}}, "config.redact_patterns=[mail]: must be email, phone, card, key"),
+        ({"config": {"sample_routes": {"v1": 1}}}, "config.sample_routes=map[v1:1]: must be path patterns and their"),
+        ({"config": {"resource": {"a": "\t"}}}, "must be at most 64 names of 1 to 128 letters"),
+        ({"config": {"advanced": {"ship_batch_bytes": "1"}}}, "config.advanced.ship_batch_bytes=1: must be from 1024"),
         ({"config": {"quota_bytes": 0}}, "config.quota_bytes=0: must be a limit where segments are on an emptyDir"),
         ({"config": {"quota_bytes": "3GiB"}}, "config.quota_bytes=3221225472: must be below storage.segments.size=2Gi"),
         ({"storage": {"segments": {"size": "128Mi"}}}, "storage.segments.size=128Mi: leaves segments 107374182 bytes"),

@@ -28,8 +28,9 @@ PODS: Final = "10.88.0.0/24"
 SERVICES: Final = "10.96.0.0/16"
 GROUP: Final = "inference-logging-node"
 CGROUPS: Final = Path("/sys/fs/cgroup")
-# On Debian: apt-get install containerd runc containernetworking-plugins iptables iproute2 util-linux
-NEEDED: Final = ("containerd", "ctr", "runc", "iptables", "ip", "nsenter", "setpriv", "unshare")
+# On Debian: apt-get install containerd runc containernetworking-plugins e2fsprogs iptables iproute2 util-linux
+MOUNTING: Final = ("fsfreeze", "mkfs.ext4", "nsenter", "setpriv", "unshare")
+NEEDED: Final = ("containerd", "ctr", "ip", "iptables", "runc", *MOUNTING)
 PLUGINS: Final = Path("/usr/lib/cni")
 CLONE_NEWNET: Final = 0x40000000
 
@@ -72,6 +73,42 @@ class Node(ControlPlane):
     def inside(self, *command: str | Path) -> str:
         """Run a command among the node's processes and mounts, and return what it said."""
         return subprocess.run([*self.within, *command], check=True, capture_output=True, text=True).stdout
+
+    def mount_disk(self, folder: Path) -> None:
+        """Mount a disk of its own at a folder; it goes with the node."""
+        image = folder.with_suffix(".ext4")
+        with image.open("wb") as file:
+            file.truncate(1 << 30)
+        self.inside("mkfs.ext4", "-q", image)
+        self.inside("mount", "-o", "loop", image, folder)
+
+    @contextlib.contextmanager
+    def frozen(self, folder: Path) -> Iterator[None]:
+        """Let whoever writes to the disk of a folder wait."""
+        # It thaws by itself too, outside the node's processes: nothing that waits for a disk can be killed.
+        _, target, mounts, *_ = self.within
+        freeze, thaw = (f"fsfreeze --{what} '{folder}'" for what in ("freeze", "unfreeze"))
+        freezing = subprocess.Popen(
+            [
+                "nsenter",
+                target,
+                mounts,
+                "--",
+                "bash",
+                "-c",
+                f"trap : TERM; {freeze} && echo; sleep 200 & wait; {thaw}; kill $!",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert freezing.stdout is not None
+        try:
+            assert freezing.stdout.readline() == "\n"
+            yield
+        finally:
+            freezing.terminate()
+            freezing.communicate()
 
     def processes_in(self, container: str) -> dict[int, str]:
         """Return the processes of a container by its id, each with its command line."""

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from tests.cluster.control_plane import Object
 from tests.cluster.release import CHART, Release
 from tests.node.images import REGISTRY
-from tests.node.node import Node
+from tests.node.node import NAME, Node
 from tests.servers import Clients
 from tests.shipping.endpoint import Collector
 from tests.support import read_records, wait_until
@@ -172,6 +172,10 @@ class Chat(Release):
         """Return the process of the listener, whose parent is the container's first one."""
         return next(iter(self.processes("listener", "/inference-logging-listener listen")), None)
 
+    def health(self) -> int:
+        """Return the status of the logging's health, as the only pod's server answers it."""
+        return httpx.get(f"http://{self.pod()['status']['podIP']}:8000/health/logging").status_code
+
     def counted(self, port: int, name: str) -> int:
         """Return a counter that is served on that port of the only pod, with all its labels together."""
         text = httpx.get(f"http://{self.pod()['status']['podIP']}:{port}/metrics").text
@@ -224,6 +228,21 @@ def written(node: Node, pod: Object, volume: str) -> set[str]:
     volumes = node.directory / "kubelet" / "pods" / pod["metadata"]["uid"] / "volumes" / "kubernetes.io~empty-dir"
     records = read_records(volumes / volume / "segments", "request")
     return {record["client_request_id"] for record in records if "client_request_id" in record}
+
+
+def volume(node: Node, name: str) -> Path:
+    """Offer a folder of the node, which is returned, as a volume for the first claim that comes."""
+    folder = node.directory / "volumes" / name
+    folder.mkdir(parents=True)
+    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}
+    spec = {
+        "capacity": {"storage": "4Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "local": {"path": str(folder)},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
+    }
+    node.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+    return folder
 
 
 def watch(look: Callable[[], Any], what: str) -> Any:

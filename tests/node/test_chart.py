@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.control_plane import Object
-from tests.node.node import NAME, Node
-from tests.node.serving import Chat, Destination, Requests, watch
+from tests.node.node import Node
+from tests.node.serving import Chat, Destination, Requests, volume, watch
 from tests.tools.tools import tool
 
 pytestmark = [pytest.mark.node, pytest.mark.kills]
@@ -167,7 +167,7 @@ def test_a_shipper_without_its_secret_takes_no_server_out_of_its_service(install
 def test_the_next_pod_of_a_claim_waits_for_the_shipper_of_the_one_before(install: Install, node: Node) -> None:
     claim = {"segments": {"persistence": {"enabled": True}}}
     chat = install("claim", installed=False, replicaCount=1, storage=claim)
-    node.apply(_volume(node, chat.namespace))
+    volume(node, chat.namespace)
     chat.install()
     with Requests(chat.url) as sent:
         sent.wait_for(200)
@@ -204,17 +204,3 @@ def test_one_listener_for_the_node_ships_what_servers_of_a_namespace_answered(in
 def _secret(place: str, headers: str) -> Object:
     metadata = {"name": "keys", "namespace": place}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"headers": headers}}
-
-
-def _volume(node: Node, name: str) -> Object:
-    """Describe a folder of the node as a volume for the first claim that comes."""
-    folder = node.directory / "volumes" / name
-    folder.mkdir(parents=True)
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [NAME]}
-    spec = {
-        "capacity": {"storage": "4Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "local": {"path": str(folder)},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-    }
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from tests.node.serving import Chat, Destination, Requests, watch
+from tests.node.node import Node
+from tests.node.serving import Chat, Destination, Requests, volume, watch
 
 pytestmark = [pytest.mark.node, pytest.mark.kills]
 
@@ -50,3 +51,23 @@ def test_a_volume_that_is_full_while_the_destination_is_away_evicts_no_pod(
     assert chat.pod()["metadata"]["uid"] == before
     assert set(chat.restarts().values()) == {0}
     assert chat.verified()
+
+
+def test_a_disk_that_takes_nothing_for_a_while_fails_no_request(install: Install, node: Node) -> None:
+    """Health says so; the records wait in the queue."""
+    claim = {"segments": {"persistence": {"enabled": True}}}
+    chat = install("frozen", installed=False, replicaCount=1, storage=claim)
+    disk = volume(node, chat.namespace)
+    node.mount_disk(disk)
+    chat.install()
+    since = chat.ready_since()
+    with Requests(chat.url) as sent:
+        sent.wait_for(200)
+        with node.frozen(disk):
+            watch(lambda: chat.health() == 503, "health to say that the disk hangs")
+            sent.wait_for(500)
+        watch(lambda: chat.health() == 200, "health to be well again")
+    chat.is_on_record(sent)
+    assert not sent.failed
+    assert chat.ready_since() == since
+    assert set(chat.restarts().values()) == {0}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ import yaml
 from inference_logging import Config
 from inference_logging.record.config.schema import file_schema
 from tools.chart.dashboard import written
-from tools.chart.values_schema import Schema, library, numbers, values
+from tools.chart.values_schema import Schema, library, said, values
 
 CHART: Final = Path(__file__).parents[2] / "helm"
 COUNTED_WITH: Final = (
@@ -55,14 +56,33 @@ def files() -> dict[Path, str]:
     # References are from the root.
     definitions = {"$defs": config.pop("$defs")} if "$defs" in config else {}
     defaults = {name: Config.model_fields[name].default for name in COUNTED_WITH}
-    head = "# The package's defaults that templates count with; written by `python -m tools.chart.generated`.\n"
+    read = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    # Null for a user is the user that the cluster gives.
+    told = {name: value for name, value in read.items() if name != "podSecurityContext"}
+
+    def table(what: str, content: Mapping[str, Any]) -> str:
+        """Return a line for each name."""
+        lines = "".join(f"{name}: {json.dumps(value)}\n" for name, value in content.items())
+        return f"# {what}; written by `python -m tools.chart.generated`.\n{lines}"
+
     return {
         CHART / "values.schema.json": document("inference-logging", values(config) | definitions),
         CHART / "library" / "values.schema.json": document("inference-logging-library", added),
         CHART / "files" / "dashboard.json": written(),
-        CHART / "files" / "defaults.yaml": head + yaml.safe_dump(defaults | {"numbers": numbers(config)}),
+        CHART / "files" / "defaults.yaml": table("The package's defaults that templates count with", defaults),
+        CHART / "files" / "parameters.yaml": table("Which texts the parameters of `config` allow", said(config)),
+        CHART / "files" / "values.yaml": table(
+            "The defaults of values.yaml, which no template can read", _without_null(told)
+        ),
         CHART / "library" / "templates" / "_defaults.tpl": _template(defaults),
     }
+
+
+def _without_null(given: Any) -> Any:
+    """Return values without those that stand for what the chart finds by itself."""
+    if not isinstance(given, dict):
+        return given
+    return {name: _without_null(value) for name, value in given.items() if value is not None}
 
 
 def _template(defaults: dict[str, Any]) -> str:

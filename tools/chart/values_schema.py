@@ -223,9 +223,32 @@ THRESHOLDS = closed(
 )
 
 
-def numbers(config: Schema) -> list[str]:
-    """Return the parameters that are numbers with a point, of which `--set` makes texts."""
-    return [name for name, one in config["properties"].items() if _is_number(one)]
+def said(config: Schema) -> dict[str, Schema]:
+    """Return what the chart says of parameters in words: Helm shows patterns, and `--set` makes texts of numbers.
+
+    ``must``: what is allowed; ``number``: whether it is one with a point; else ``text``: the pattern of its texts, and
+    ``name``: that of its names.
+    """
+    found = {name: _patterns(one) for name, one in config["properties"].items() if name != "advanced"}
+    return {
+        name: {"must": config["properties"][name]["description"].rpartition(" Allowed: ")[2], **rules}
+        for name, rules in found.items()
+        if rules
+    }
+
+
+def _patterns(parameter: Schema) -> Schema:
+    if _is_number(parameter):
+        return {"number": True}
+    texts = [
+        parameter,
+        *parameter.get("anyOf", ()),
+        parameter.get("items", {}),
+        parameter.get("additionalProperties", {}),
+    ]
+    found = {"text": [one["pattern"] for one in texts if "pattern" in one]}
+    found["name"] = [one["pattern"] for one in (parameter.get("propertyNames", {}),) if "pattern" in one]
+    return {name: patterns[0] for name, patterns in found.items() if patterns}
 
 
 def _is_number(parameter: Schema) -> bool:
@@ -233,14 +256,21 @@ def _is_number(parameter: Schema) -> bool:
 
 
 def _with_texts(config: Schema) -> Schema:
-    """Return the schema with such texts, so that the chart can say how to give a number."""
+    """Return the schema with any text where the chart says in words which ones are allowed."""
     properties = config["properties"]
-    text = {"type": "string", "pattern": "^[0-9]+[.][0-9]+$"}
     given = {
-        name: {"description": properties[name]["description"], "anyOf": [properties[name], text]}
-        for name in numbers(config)
+        name: {"description": one["description"], "anyOf": [one, TEXT]} if _is_number(one) else _without_patterns(one)
+        for name, one in properties.items()
     }
     return {**config, "properties": properties | given}
+
+
+def _without_patterns(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_patterns(one) for one in schema]
+    if isinstance(schema, dict):
+        return {name: _without_patterns(one) for name, one in schema.items() if name != "pattern"}
+    return schema
 
 
 def values(config: Schema) -> Schema:
@@ -301,8 +331,11 @@ _NO_VARIABLES: Final = ("version", "advanced")
 
 
 def library(parameters: Mapping[str, Schema]) -> Schema:
-    """Return the library chart's values; ``parameters``: those of logging.yaml, by name."""
-    return closed(
+    """Return the library chart's values; ``parameters``: those of logging.yaml, by name.
+
+    Helm removes the default of a key without a value, which then is missed by its name.
+    """
+    made = closed(
         image=PLAIN_IMAGE,
         port=PORT,
         statusIntervalSeconds=SECONDS,
@@ -324,8 +357,10 @@ def library(parameters: Mapping[str, Schema]) -> Schema:
             ),
             "description": "parameters of logging.yaml as variables, whose values the package judges",
         },
-        **{"global": {"type": "object", "description": f"of the chart that uses this one, {PASSED_ON}"}},
     )
+    required = list(made["properties"])
+    made["properties"]["global"] = {"type": "object", "description": f"of the chart that uses this one, {PASSED_ON}"}
+    return made | {"required": required}
 
 
 def _variable(parameter: Schema) -> Schema:
