@@ -84,7 +84,7 @@ def static_program(target: str, directory: Path) -> list[str]:
 def write_configuration(config: Config, path: Path) -> Path:
     """Write the parameters that a program on a small machine is given: those that differ from their defaults."""
     given = {"queue_directory": str(config.queue_directory), "directory": str(config.directory), **SMALL}
-    path.write_text(json.dumps({"version": 1, **given}))
+    path.write_text("".join(f"{name}: {value}\n" for name, value in {"version": 1, **given}.items()))
     return path
 
 
@@ -92,7 +92,7 @@ def write_configuration(config: Config, path: Path) -> Path:
 def small(configure: Configure, tmp_path: Path) -> tuple[Config, Path]:
     """Return a small configuration, and the same as a file."""
     config = configure(queue_directory=tmp_path / "queues", **SMALL)
-    return config, write_configuration(config, tmp_path / "configuration.json")
+    return config, write_configuration(config, tmp_path / "configuration.yaml")
 
 
 @pytest.mark.embedded
@@ -202,15 +202,45 @@ def test_with_requests_and_without_a_listener_it_records_the_headers_that_are_as
     assert_books_balance(config)
 
 
+def refused(program: list[str], file: Path, text: str) -> list[str]:
+    file.write_text(text)
+    done = subprocess.run([*program, "left", file, "1"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    return done.stderr.removeprefix("open: ").splitlines()
+
+
 @pytest.mark.embedded
 def test_a_wrong_parameter_is_named_as_everywhere(program: list[str], small: tuple[Config, Path]) -> None:
     _, file = small
-    given = json.loads(file.read_text()) | {"queue_bytes": 5, "sensors": True, "rotate_bytes": "left to the listener"}
-    file.write_text(json.dumps(given))
-    done = subprocess.run([*program, "left", file, "1"], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    named = [re.sub(r"^open: ", "", line).split(":")[0] for line in done.stderr.splitlines()]
-    assert sorted(named) == ["queue_bytes=5 (file)", "sensors (file)"]
+    wrong = "sensors: 7\nredact_custom: a+\nrotate_bytes: much\n"
+    lines = file.read_text().replace("queue_bytes: 64KiB", "queue_bytes: 5")
+    named = [line.split(":")[0] for line in refused(program, file, lines + wrong)]
+    assert sorted(named) == ["queue_bytes=5 (file)", 'redact_custom="a+" (file)', "sensors (file)"]
+
+
+@pytest.mark.embedded
+def test_a_file_of_json_is_refused_with_what_it_must_be(program: list[str], small: tuple[Config, Path]) -> None:
+    _, file = small
+    (said,) = refused(program, file, json.dumps({"version": 1}))
+    assert said == f"config_file='{file}': must be lines of a name, a colon, a space and a value"
+
+
+@pytest.mark.embedded
+def test_what_is_redacted_is_compared_by_the_listener(program: list[str], small: tuple[Config, Path]) -> None:
+    config, file = small
+    redacted = file.read_text() + 'redact_custom: {"seat":"hall [0-9]"}\nredact_fields: [ "celsius" ]\n'
+    plain = file.with_name("plain.yaml")
+    plain.write_text(file.read_text())
+    file.write_text(redacted)
+    done = subprocess.run([*program, "left", file, "3"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done
+    queues = str(config.queue_directory)
+    other = run("recover", "--config", str(plain), queues)
+    assert other.code != 0
+    assert "redact_custom" in other.out + other.err
+    assert run("recover", "--config", str(file), queues).code == 0
+    found = read_records(config.directory, "sensor.reading")
+    assert [(record["celsius"], record["place"]) for record in found] == [("[redacted:field]", "[redacted:seat]")] * 3
 
 
 SOURCE = LIBRARY.parent.parent / "examples" / "c_sensor" / "sensor.c"

@@ -103,11 +103,16 @@ def test_a_wrong_variable_is_named_with_where_it_comes_from(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("version: 1\nsink: file\n", "this program reads JSON (which is YAML, too), and this file is none"),
-        ("[]", "must be a mapping of parameters to values"),
-        ('{"sink": "file"}', "version=null: must be 1"),
-        ('{"version": 2}', "version=2: must be 1"),
-        ('{"version": 1, "config_file": "other"}', "config_file: a file can't name another file"),
+        (
+            "version: 1\nadditional_sinks:\n  - stdout\n",
+            "config_file='{}': this program reads JSON",
+        ),
+        ("version: 1\nsink: 'file'\n", "config_file='{}': this program reads JSON"),
+        ("version: 1\nsink: files\n", 'sink="files" (file): must be file, '),
+        ("[]", "config_file='{}': must be a mapping of parameters to values"),
+        ('{"sink": "file"}', "version=null (file): must be 1"),
+        ('{"version": 2}', "version=2 (file): must be 1"),
+        ('{"version": 1, "config_file": "other"}', "config_file='{}': a file can't name another file"),
     ],
 )
 def test_a_file_that_it_cannot_use_is_refused(binary: tuple[str, ...], tmp_path: Path, text: str, said: str) -> None:
@@ -115,7 +120,7 @@ def test_a_file_that_it_cannot_use_is_refused(binary: tuple[str, ...], tmp_path:
     path.write_text(text)
     done = subprocess.run([*binary, "listen", "--config", path], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert f"config_file='{path}': {said}" in done.stderr
+    assert said.format(path) in done.stderr
 
 
 def test_a_database_of_the_audit_lane_needs_python(binary: tuple[str, ...]) -> None:

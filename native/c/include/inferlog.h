@@ -334,9 +334,9 @@ const char *inferlog_last_error(void);
 uint32_t inferlog_abi_version(void);
 
 /*
- Opens a log. `abi_version` is `INFERLOG_ABI_VERSION`; `configuration` one JSON object with the parameters of
- docs/parameters.md. NULL: the parameters come from the environment (`INFERENCE_LOGGING_...`) and from the file that it
- names.
+ Opens a log. `abi_version` is `INFERLOG_ABI_VERSION`; `configuration` has the parameters of docs/parameters.md: lines of a
+ name, a colon, a space and a value; or one JSON object, which the library of small machines does not read. NULL: the
+ parameters come from the environment (`INFERENCE_LOGGING_...`) and from the file that it names.
 
  Returns NULL for another ABI version, for a parameter that is unknown or wrong, and if the queue, the sink or the
  listener is not available. The listener is a thread of this process, unless `listener` is `external`.
@@ -344,10 +344,11 @@ uint32_t inferlog_abi_version(void);
  Requires:
  `configuration` is NULL or a text that ends with a zero byte.
  */
-const inferlog_log *inferlog_open(uint32_t abi_version, const char *configuration);
+const inferlog_log *inferlog_open(uint32_t abi_version,
+                                  const char *configuration);
 
 /*
- As `inferlog_open`, with the parameters of a JSON file over those of the environment.
+ As `inferlog_open`, with the parameters of a file over those of the environment.
 
  Requires:
  `path` is a text that ends with a zero byte.

@@ -60,7 +60,7 @@ inferlog_value value_of(const std::optional<T>& value) noexcept {
 /// An open log. Its end waits until everything is written, at most as long as `deadline`.
 class log {
  public:
-  /// Opens it with one JSON object of parameters; null: with those of the environment. Throws `error`.
+  /// Opens it with parameters, as `inferlog_open` reads them; null: with those of the environment. Throws `error`.
   explicit log(const char* configuration = nullptr, std::chrono::milliseconds deadline = std::chrono::seconds(10))
       : log(inferlog_open(INFERLOG_ABI_VERSION, configuration), deadline) {}
 

@@ -48,9 +48,9 @@ pub extern "C" fn inferlog_abi_version() -> u32 {
     ABI_VERSION
 }
 
-/// Opens a log. `abi_version` is `INFERLOG_ABI_VERSION`; `configuration` one JSON object with the parameters of
-/// docs/parameters.md. NULL: the parameters come from the environment (`INFERENCE_LOGGING_...`) and from the file that it
-/// names.
+/// Opens a log. `abi_version` is `INFERLOG_ABI_VERSION`; `configuration` has the parameters of docs/parameters.md: lines of a
+/// name, a colon, a space and a value; or one JSON object, which the library of small machines does not read. NULL: the
+/// parameters come from the environment (`INFERENCE_LOGGING_...`) and from the file that it names.
 ///
 /// Returns NULL for another ABI version, for a parameter that is unknown or wrong, and if the queue, the sink or the
 /// listener is not available. The listener is a thread of this process, unless `listener` is `external`.
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn inferlog_open(abi_version: u32, configuration: *const c
     })
 }
 
-/// As `inferlog_open`, with the parameters of a JSON file over those of the environment.
+/// As `inferlog_open`, with the parameters of a file over those of the environment.
 ///
 /// # Safety
 /// `path` is a text that ends with a zero byte.

@@ -4,8 +4,8 @@
 //! Reading a configuration opens nothing. The functions that return the settings of a lane or a sampler read the key files.
 
 use lines::redact::{RedactionSettings, Rules};
+use parameters::Parameters;
 use parameters::values::Values;
-use parameters::{Parameters, Schema};
 use segments::retention::Limits;
 use std::ops::Deref;
 use std::path::Path;
@@ -22,7 +22,7 @@ mod rules;
 pub use console::has_colours;
 pub use lanes::{Lane, LaneSettings, Role};
 pub use others::Other;
-pub use parameters::{ParametersError, ascii_json, entries, is_own, plain, queue_directories, user_name};
+pub use parameters::{ParametersError, entries, is_own, plain, queue_directories, user_name};
 pub use resource::{Host, Resource, of_environment};
 
 /// A valid configuration: its parameters, and what they say about redaction.
@@ -39,7 +39,7 @@ impl Settings {
     /// One sentence for each parameter that is unknown or wrong. If each is valid by itself: one for each rule that
     /// several parameters break together.
     pub fn from_json(json: &[u8]) -> Result<Self, ParametersError> {
-        Self::new(Parameters::from_json(json, Schema::published())?)
+        Self::new(Parameters::from_json(json)?)
     }
 
     /// Reads a configuration: `keywords` by name, `config_file` perhaps among them, then the variables of `environment`
@@ -51,15 +51,15 @@ impl Settings {
         keywords: &[(&str, &str)],
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ParametersError> {
-        Self::new(Parameters::from_sources(keywords, environment, Schema::published())?)
+        Self::new(Parameters::from_sources(keywords, environment)?)
     }
 
     fn new(parameters: Parameters) -> Result<Self, ParametersError> {
-        let values = &parameters.values;
         let mut sentences = parameters.violations();
-        sentences.extend(rules::violations(values));
+        sentences.extend(rules::violations(&parameters));
         sentences.extend(parameters.recorded().err().into_iter().flatten());
-        let redaction = Rules::compile(&redaction(values)).map_err(|refused| sentences.push(refused.to_string()));
+        let redaction =
+            Rules::compile(&redaction(&parameters.values)).map_err(|refused| sentences.push(refused.to_string()));
         match redaction {
             Ok(redaction) if sentences.is_empty() => Ok(Self { parameters, redaction }),
             _ => Err(sentences.into()),
@@ -83,7 +83,7 @@ impl Settings {
         places: (&Path, &Path),
         resource: &[(String, String)],
     ) -> Result<Self, ParametersError> {
-        Self::new(self.parameters.of_directory(noted, places, resource, Schema::published())?)
+        Self::new(self.parameters.of_directory(noted, places, resource)?)
     }
 
     /// How much of the segments of a queue directory is kept, and how long.
@@ -95,7 +95,7 @@ impl Settings {
     /// Whether records go to the standard output.
     #[must_use]
     pub fn writes_to_stdout(&self) -> bool {
-        self.values.is("sink", "stdout")
+        self.values.sink == "stdout"
     }
 }
 
@@ -109,9 +109,9 @@ impl Deref for Settings {
 
 fn redaction(values: &Values) -> RedactionSettings {
     RedactionSettings {
-        fields: values.texts("redact_fields"),
-        patterns: values.texts("redact_patterns"),
-        custom: values.pairs("redact_custom", |expression| expression.as_str().unwrap_or_default().to_owned()),
-        replacement: values.text("redact_replacement").to_owned(),
+        fields: values.redact_fields.clone(),
+        patterns: values.redact_patterns.clone(),
+        custom: values.redact_custom.clone(),
+        replacement: values.redact_replacement.clone(),
     }
 }

@@ -1,9 +1,9 @@
 //! JSON for terminals and scripts: ASCII alone, with spaces.
 
-use listen::settings::ascii_json;
-use parameters::json::Value;
+use parameters::json;
+use serde_json::Value;
 
 /// The text of a value.
-pub fn text(value: &serde_json::Value) -> String {
-    ascii_json(&Value::parse(value.to_string().as_bytes()).unwrap_or_default())
+pub fn text(value: &Value) -> String {
+    json::ascii(&value.to_string()).unwrap_or_default()
 }

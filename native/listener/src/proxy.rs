@@ -103,7 +103,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
         .map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;
     let bound = socket.local_addr().map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;
     let deadline = configuration.settings.drain_deadline();
-    let log = match configuration.settings.is_enabled() {
+    let log = match configuration.settings.enabled {
         true => Some(Log::with(configuration.resolved()).map_err(|error| Failure::Open(error.to_string()))?),
         false => None,
     };

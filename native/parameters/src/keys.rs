@@ -1,6 +1,5 @@
 //! Key files. Errors name the parameter; the key itself is in no message.
 
-use crate::values::Values;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 use std::io;
@@ -12,20 +11,19 @@ pub type Key = [u8; 32];
 const DIGEST_BYTES: usize = 8;
 
 /// The key of the hashes; None: none is configured. Fails naming the parameter.
-pub fn hash_key(values: &Values) -> Result<Option<Key>, String> {
-    let Some(path) = values.maybe_path("capture_hash_key_file") else { return Ok(None) };
+pub fn hash_key(file: Option<&Path>) -> Result<Option<Key>, String> {
+    let Some(path) = file else { return Ok(None) };
     let named = |why: String| format!("capture_hash_key_file='{}': {why}", path.display());
-    let content = std::fs::read(&path).map_err(|error| named(format!("can't be read: {}", reason(&error))))?;
+    let content = std::fs::read(path).map_err(|error| named(format!("can't be read: {}", reason(&error))))?;
     let key = Key::try_from(&*content).ok().or_else(|| from_hex(content.trim_ascii()));
     key.map(Some).ok_or_else(|| named("must hold 32 bytes or 64 hexadecimal digits".to_owned()))
 }
 
-/// The key of the audit chain; None: none is configured, or there is no chain. Fails naming the parameter.
-pub fn chain_key(values: &Values) -> Result<Option<Key>, String> {
-    let path = values.maybe_path("audit_chain_key_file").filter(|_| !values.is("audit_chain", "off"));
-    let Some(path) = path else { return Ok(None) };
+/// The key of the audit chain; None: none is configured. Fails naming the parameter.
+pub fn chain_key(file: Option<&Path>) -> Result<Option<Key>, String> {
+    let Some(path) = file else { return Ok(None) };
     let named = |why: String| format!("audit_chain_key_file={}: {why}", path.display());
-    let content = std::fs::read(&path).map_err(|error| named(reason(&error)))?;
+    let content = std::fs::read(path).map_err(|error| named(reason(&error)))?;
     let digits = content.strip_suffix(b"\n").unwrap_or(&content);
     let is_lowercase = !digits.iter().any(u8::is_ascii_uppercase);
     let key = from_hex(digits).filter(|_| is_lowercase);

@@ -3,17 +3,15 @@
 //! What producers alone know comes from the text in their directory: which service they are, and what is redacted. All
 //! else is the listener's own, so the content of shared memory decides neither where nor how much is written.
 
-use crate::json::{Map, Value};
-use crate::sources::lines_of_json;
-use crate::values::Values;
-use crate::{Parameters, ParametersError, Schema};
+use crate::texts::of_lines;
+use crate::{Parameters, ParametersError};
 use queue::configuration::differences;
+use serde_json::{Map, Value};
 use std::path::Path;
 
 /// The parameters of producers.
 const OF_PRODUCERS: [&str; 5] =
     ["service_name", "redact_fields", "redact_patterns", "redact_custom", "redact_replacement"];
-const RESOURCE: &str = "resource";
 
 impl Parameters {
     /// Returns the parameters for the records of a queue directory whose producers have `noted` this configuration.
@@ -27,37 +25,41 @@ impl Parameters {
         noted: &str,
         (queue_directory, below): (&Path, &Path),
         resource: &[(String, String)],
-        schema: Schema,
     ) -> Result<Self, ParametersError> {
-        let Some(Value::Object(given)) = lines_of_json(noted.as_bytes()) else {
+        let Some(Value::Object(given)) = of_lines(noted.as_bytes()) else {
             return Err(vec!["the text in the queue directory is none of a configuration".to_owned()].into());
         };
-        let given: Map = given.into_iter().filter(|(name, _)| OF_PRODUCERS.contains(&name.as_str())).collect();
-        let theirs = Values::checked(given, schema)?;
+        let given: Map<_, _> = given.into_iter().filter(|(name, _)| OF_PRODUCERS.contains(&name.as_str())).collect();
+        let theirs = Self::from_values(&given)?;
         let mut own = self.clone();
-        OF_PRODUCERS.iter().for_each(|name| own.values.set(name, theirs.json(name).clone()));
+        own.common.service_name = theirs.common.service_name;
+        own.values.redact_fields = theirs.values.redact_fields;
+        own.values.redact_patterns = theirs.values.redact_patterns;
+        own.values.redact_custom = theirs.values.redact_custom;
+        own.values.redact_replacement = theirs.values.redact_replacement;
+        let compared = own.common.compared.iter_mut().zip(theirs.common.compared);
+        let of_producers = compared.filter(|((name, _), _)| OF_PRODUCERS.contains(name));
+        of_producers.for_each(|(own, theirs)| *own = theirs);
         let text = own.configuration();
         if text != noted {
             let sentence = format!("another configuration: {}", differences(noted, &text).join("; "));
             return Err(vec![sentence].into());
         }
-        let audit = own.values.maybe_path("audit_directory").map(|audit| audit.join(below));
-        own.noted = Some(text);
-        own.values.set_path("queue_directory", queue_directory);
-        own.values.set_path("directory", &self.directory().join(below));
-        audit.iter().for_each(|audit| own.values.set_path("audit_directory", audit));
+        own.common.noted = Some(text);
+        own.common.queue_directory = Some(queue_directory.to_owned());
+        own.common.directory = self.directory().join(below);
+        own.values.audit_directory = own.values.audit_directory.map(|audit| audit.join(below));
         own.add_resource(resource);
         Ok(own)
     }
 
     /// Adds attributes to the resource, those that are not configured.
     fn add_resource(&mut self, attributes: &[(String, String)]) {
-        let Value::Object(mut resource) = self.values.json(RESOURCE).clone() else { return };
+        let own = &mut self.values.resource;
         for (name, value) in attributes {
-            if !resource.contains_key(name) {
-                resource.insert(name.clone(), Value::from(value.as_str()));
+            if own.iter().all(|(known, _)| known != name) {
+                own.push((name.clone(), value.clone()));
             }
         }
-        self.values.set(RESOURCE, Value::Object(resource));
     }
 }

@@ -1,6 +1,6 @@
 //! Where the queues are: in the configured directory, or in one per user, service and configuration.
 
-use crate::Parameters;
+use crate::common::Common;
 use queue::configuration::fingerprint;
 use queue::system;
 use std::fs::symlink_metadata;
@@ -13,7 +13,7 @@ const TRIES: u32 = 8;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const FINGERPRINT_DIGITS: usize = 12;
 
-impl Parameters {
+impl Common {
     /// The directory of the queues: the configured one, or the default one for this user, service and configuration.
     ///
     /// Among the default ones, one that this user owns comes before one that does not exist yet; another user's is
@@ -32,27 +32,25 @@ impl Parameters {
     /// The configured directory of the queues, without doubled or trailing slashes.
     #[must_use]
     pub fn configured_queue_directory(&self) -> Option<PathBuf> {
-        self.values.maybe_path("queue_directory").map(|path| plain(&path))
+        self.queue_directory.as_deref().map(plain)
     }
 
     /// The same settings with this queue directory.
     #[must_use]
     pub fn with_queue_directory(&self, directory: &Path) -> Self {
-        let mut named = self.clone();
-        named.values.set_path("queue_directory", directory);
-        named
+        Self { queue_directory: Some(directory.to_owned()), ..self.clone() }
     }
 
     /// The name of the service.
     #[must_use]
     pub fn service_name(&self) -> &str {
-        self.values.text("service_name")
+        &self.service_name
     }
 
     /// The directory of the segments.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
-        plain(Path::new(self.values.text("directory")))
+        plain(&self.directory)
     }
 
     /// Returns a sentence about the default queue directory if another user owns it.

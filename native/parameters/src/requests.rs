@@ -17,15 +17,15 @@ impl Parameters {
     pub fn sampler(&self) -> Result<Sampler, String> {
         let values = &self.values;
         let settings = SamplerSettings {
-            kind: kind_named(values.text("sampler")),
-            ratio: values.number("sample_ratio"),
-            precision: values.whole("sample_precision") as u8,
-            routes: values.pairs("sample_routes", |ratio| ratio.as_f64().unwrap_or(1.0)),
-            skip_paths: values.texts("skip_paths"),
-            trusted_callers: values.texts("trusted_callers"),
-            slow_nano: values.seconds("slow_s").as_nanos() as u64,
-            budget_records_s: values.whole("budget_records_s") as u32,
-            key: keys::hash_key(values)?,
+            kind: kind_named(&values.sampler),
+            ratio: values.sample_ratio,
+            precision: values.sample_precision,
+            routes: values.sample_routes.clone(),
+            skip_paths: values.skip_paths.clone(),
+            trusted_callers: values.trusted_callers.clone(),
+            slow_nano: values.slow_s.as_nanos() as u64,
+            budget_records_s: values.budget_records_s,
+            key: keys::hash_key(self.capture_hash_key_file.as_deref())?,
         };
         Sampler::new(&settings)
     }
@@ -36,8 +36,8 @@ impl Parameters {
     /// As [`Self::sampler`]; or a sentence for each entry of what is recorded that is wrong.
     pub fn observer(&self, budget: Option<&Arc<Budget>>) -> Result<ObserverSettings, String> {
         Ok(ObserverSettings {
-            capture_head_bytes: self.values.whole("capture_head_bytes") as usize,
-            capture_tail_bytes: self.values.whole("capture_tail_bytes") as usize,
+            capture_head_bytes: self.values.capture_head_bytes,
+            capture_tail_bytes: self.values.capture_tail_bytes,
             texts: self.texts()?,
             ..self.model_observer(budget)?
         })
@@ -53,8 +53,8 @@ impl Parameters {
             sampler.share_budget(budget);
         }
         Ok(ObserverSettings {
-            chunks: Chunks::named(self.values.text("chunks"))?,
-            chunk_timeline_limit: self.values.whole("chunk_timeline_limit") as usize,
+            chunks: Chunks::named(&self.values.chunks)?,
+            chunk_timeline_limit: self.values.chunk_timeline_limit,
             capture_head_bytes: 0,
             capture_tail_bytes: 0,
             texts: TextCapture::default(),
@@ -69,20 +69,20 @@ impl Parameters {
     /// A sentence for each entry of `record_headers` and `record_body_fields` that is wrong.
     pub fn recorded(&self) -> Result<Recorded, Vec<String>> {
         let values = &self.values;
-        let has_key = values.maybe_text("capture_hash_key_file").is_some();
-        let recorded = Recorded::parse(&values.texts("record_headers"), &values.texts("record_body_fields"), has_key)?;
-        let recorded = if values.is("capture_body", "raw") { recorded.with_bodies() } else { recorded };
-        Ok(if values.is("capture_tools", "full") { recorded.with_tools() } else { recorded })
+        let has_key = self.capture_hash_key_file.is_some();
+        let recorded = Recorded::parse(&values.record_headers, &values.record_body_fields, has_key)?;
+        let recorded = if values.capture_body == "raw" { recorded.with_bodies() } else { recorded };
+        Ok(if values.capture_tools == "full" { recorded.with_tools() } else { recorded })
     }
 
     fn texts(&self) -> Result<TextCapture, String> {
-        let [input_bytes, output_bytes] = rules::captured_bytes(&self.values);
-        let limit = |name: &str, bytes: i64| TextLimit { text: text_of(self.values.text(name)), bytes: bytes as usize };
+        let [input_bytes, output_bytes] = rules::captured_bytes(self);
+        let limit = |mode: &str, bytes: i64| TextLimit { text: text_of(mode), bytes: bytes as usize };
         Ok(TextCapture {
-            input: limit("capture_input", input_bytes),
-            output: limit("capture_output", output_bytes),
+            input: limit(&self.values.capture_input, input_bytes),
+            output: limit(&self.values.capture_output, output_bytes),
             body_bytes: rules::body_bytes(&self.values) as usize,
-            hash_key: keys::hash_key(&self.values)?,
+            hash_key: keys::hash_key(self.capture_hash_key_file.as_deref())?,
         })
     }
 }

@@ -3,6 +3,6 @@
 // By the name that the other crates of the workspace use.
 extern crate inferlog_parameters as parameters;
 
+mod by_line;
 mod json;
-mod pattern;
-mod producers;
+mod whole;

@@ -65,8 +65,9 @@ pub struct Stats {
 }
 
 impl Log {
-    /// Opens a log. `configuration` is one JSON object with the parameters of `docs/parameters.md`. The listener is a
-    /// thread of this process, unless `listener` is `external`.
+    /// Opens a log. `configuration` is one JSON object with the parameters of `docs/parameters.md`, or lines of a name and a
+    /// value; without listener and requests, lines. The listener is a thread of this process, unless `listener` is
+    /// `external`.
     ///
     /// # Errors
     /// A parameter is unknown or wrong, or the queue, the sink or the listener is not available.
@@ -74,7 +75,7 @@ impl Log {
         Self::with(Settings::from_json(configuration.as_bytes()).map_err(|error| Error::new(error.to_string()))?)
     }
 
-    /// As [`Self::open`], with the parameters of a JSON file over those of the environment (`INFERENCE_LOGGING_...`).
+    /// As [`Self::open`], with the parameters of a file over those of the environment (`INFERENCE_LOGGING_...`).
     ///
     /// # Errors
     /// As [`Self::open`], or the file cannot be read.
@@ -97,7 +98,7 @@ impl Log {
     /// # Errors
     /// As [`Self::open`].
     pub fn with(settings: Settings) -> Result<Self, Error> {
-        if !settings.is_enabled() {
+        if !settings.enabled {
             return Err(Error::new("enabled=off: nothing is recorded"));
         }
         let settings = settings.with_queue_directory(&settings.resolved_queue_directory());
@@ -106,7 +107,7 @@ impl Log {
         let (ids, requests) = requests_of(&settings, &service).inspect_err(|_| {
             service.close(Duration::ZERO);
         })?;
-        let level = settings.least_severity();
+        let level = settings.least_severity;
         Ok(share(Inner {
             service,
             #[cfg(feature = "requests")]

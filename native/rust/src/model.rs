@@ -103,7 +103,7 @@ pub(crate) fn list<'a>(tensors: impl IntoIterator<Item = Tensor<'a>>) -> Vec<u8>
         if before > 1 {
             json.push(b',');
         }
-        let [name, datatype] = [name, datatype].map(|text| parameters::json::Value::from(text).to_string());
+        let [name, datatype] = [name, datatype].map(|text| serde_json::Value::from(text).to_string());
         let sizes = shape.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
         let one = format!(r#"{{"name":{name},"datatype":{datatype},"shape":[{sizes}],"bytes":{bytes}}}"#);
         json.extend_from_slice(one.as_bytes());

@@ -1,7 +1,11 @@
 //! The logging of a process without a listener of its own: `inference-logging listen` drains its queue, or `recover` does
 //! afterwards. It stands in for the crate `listen` where the feature `listener` is off.
 
-use parameters::{Parameters, ParametersError, Schema};
+#[cfg(feature = "requests")]
+use parameters::Parameters;
+use parameters::ParametersError;
+#[cfg(not(feature = "requests"))]
+use parameters::{Common as Parameters, by_line};
 use queue::lock::ForkSafe;
 use queue::producer::closing::poll;
 use queue::producer::{Producer, QueueSettings};
@@ -21,19 +25,24 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A configuration of which a producer's parameters are valid; the listener checks the others when it reads the same file.
+/// A valid configuration. Without requests: of which a producer's parameters are valid; the listener checks the others when it
+/// reads the same file.
 pub struct Settings(Parameters);
 
 impl Settings {
-    /// Reads one JSON object: parameters by name, some of them perhaps under `advanced`, and perhaps the `version`.
+    /// Reads one JSON object: parameters by name, some of them perhaps under `advanced`, and perhaps the `version`; or lines
+    /// of a name and a value. Without requests: lines.
     ///
     /// # Errors
     /// One sentence for each parameter that is unknown or wrong.
     pub fn from_json(json: &[u8]) -> Result<Self, ParametersError> {
-        Self::new(Parameters::from_json(json, Schema::of_producers())?)
+        #[cfg(feature = "requests")]
+        return Self::new(Parameters::from_json(json)?);
+        #[cfg(not(feature = "requests"))]
+        by_line::from_text(json).map(Self)
     }
 
-    /// Reads a configuration: `keywords` by name, then `environment`, then the JSON file that either names.
+    /// Reads a configuration: `keywords` by name, then `environment`, then the file that either names.
     ///
     /// # Errors
     /// As [`Self::from_json`].
@@ -41,14 +50,16 @@ impl Settings {
         keywords: &[(&str, &str)],
         environment: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ParametersError> {
-        Self::new(Parameters::from_sources(keywords, environment, Schema::of_producers())?)
+        #[cfg(feature = "requests")]
+        return Self::new(Parameters::from_sources(keywords, environment)?);
+        #[cfg(not(feature = "requests"))]
+        by_line::from_sources(keywords, environment).map(Self)
     }
 
+    #[cfg(feature = "requests")]
     fn new(parameters: Parameters) -> Result<Self, ParametersError> {
         let mut broken = parameters.violations();
-        if cfg!(feature = "requests") {
-            broken.extend(parameters.recorded().err().into_iter().flatten());
-        }
+        broken.extend(parameters.recorded().err().into_iter().flatten());
         if broken.is_empty() { Ok(Self(parameters)) } else { Err(broken.into()) }
     }
 

@@ -1,12 +1,11 @@
 //! Whether there is a console, and whether it has colours.
 
 use crate::sink::SinkSettings;
-use parameters::values::Values;
 
-/// Returns the console that `console` asks for, where standard error is a terminal or is none. The variables are those
+/// Returns the console that the parameter `console` asks for, where standard error is a terminal or is none. The variables are those
 /// that terminal programs share: `NO_COLOR`, `FORCE_COLOR` and `TERM`.
-pub fn console(values: &Values, is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Option<SinkSettings> {
-    let is_wanted = match values.text("console") {
+pub fn console(wish: &str, is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> Option<SinkSettings> {
+    let is_wanted = match wish {
         "on" => true,
         "auto" => is_terminal,
         _ => false,

@@ -100,7 +100,7 @@ impl Settings {
         let directory = self.queue_directory(lane)?;
         let configuration = claims.then(|| self.configuration());
         let resource = self.resource(role, &directory, &Host::read(), |name| std::env::var(name).ok()).member();
-        let semconv = if self.values.is("semconv", "next") { NEXT } else { "" };
+        let semconv = if self.values.semconv == "next" { NEXT } else { "" };
         let origin = segment::origin(&directory, configuration.as_deref()) + semconv + &resource;
         let segments = FileSinkConfig { origin, ..self.segments(lane)? };
         let sinks = self.sinks(lane, &segments, store)?;
@@ -111,7 +111,7 @@ impl Settings {
             queue_directory: directory.clone(),
             flush_interval: listener.flush_interval.min(slowest),
             housekeeping: self.housekeeping(lane, &sinks, segments),
-            line_end: if self.values.is("resource_on_lines", "on") { resource } else { String::new() },
+            line_end: if self.values.resource_on_lines { resource } else { String::new() },
             ..listener
         };
         let is_limited = lane == Lane::Fast && role == Role::Serves;
@@ -119,22 +119,21 @@ impl Settings {
             queue: QueueSettings { configuration, ..self.queue(lane, role, directory) },
             listener,
             sinks,
-            runs_listener: role == Role::OnlyListens || self.values.is("listener", "thread"),
-            budget_records_s: if is_limited { self.values.whole("budget_records_s") as u32 } else { 0 },
+            runs_listener: role == Role::OnlyListens || self.listens(),
+            budget_records_s: if is_limited { self.values.budget_records_s } else { 0 },
         })
     }
 
     /// Returns the most records that can wait in a queue of either lane: the smallest has a head and nothing else.
     #[must_use]
     pub fn most_waiting(&self) -> u64 {
-        let bytes = ["queue_bytes", "audit_queue_bytes"].map(|name| self.values.whole(name));
-        bytes.into_iter().max().unwrap_or(0) / (u64::from(RECORD_HEAD_WORDS) * 8)
+        self.queue_bytes.max(self.values.audit_queue_bytes) / (u64::from(RECORD_HEAD_WORDS) * 8)
     }
 
     /// Number of audit records after which a commit is requested.
     #[must_use]
     pub fn audit_commit_records(&self) -> u64 {
-        self.values.whole("audit_commit_records")
+        self.values.audit_commit_records
     }
 
     /// The key of the audit chain; None: there is none.
@@ -142,11 +141,12 @@ impl Settings {
     /// # Errors
     /// A sentence that names the parameter: its file cannot be used.
     pub fn audit_chain_key(&self) -> Result<Option<[u8; 32]>, String> {
-        keys::chain_key(&self.values)
+        let file = self.values.audit_chain_key_file.as_deref().filter(|_| self.values.audit_chain != "off");
+        keys::chain_key(file)
     }
 
     fn queue_directory(&self, lane: Lane) -> Result<PathBuf, String> {
-        let directory = self.values.maybe_path("queue_directory").ok_or("queue_directory: must be named")?;
+        let directory = self.parameters.queue_directory.clone().ok_or("queue_directory: must be named")?;
         Ok(match lane {
             Lane::Fast => directory,
             Lane::Audit => directory.join(AUDIT),
@@ -157,7 +157,7 @@ impl Settings {
         let mut queue = self.parameters.queue(directory);
         queue.events = request::fields::schemas();
         if lane == Lane::Audit {
-            queue.queue_bytes = self.values.whole("audit_queue_bytes");
+            queue.queue_bytes = self.values.audit_queue_bytes;
             queue.in_flight_slots = 0;
             // Records of every level may fill it.
             queue.overflow_info_ratio = 1.0;
@@ -166,46 +166,49 @@ impl Settings {
             queue.queue_bytes = OWN_QUEUE_BYTES;
             queue.in_flight_slots = 0;
         }
-        queue.max_record_bytes = self.values.whole("max_record_bytes").min(queue.queue_bytes / 4) as u32;
+        queue.max_record_bytes = self.max_record_bytes.min(queue.queue_bytes / 4) as u32;
         queue
     }
 
     /// Everything except the directory and the housekeeping.
     fn listener(&self, lane: Lane) -> Result<ListenerSettings, String> {
         let values = &self.values;
-        let (interval, records, hash_key) = match lane {
-            Lane::Fast => ("flush_interval_s", "flush_records", keys::hash_key(values)?),
-            Lane::Audit => ("audit_commit_interval_s", "audit_commit_records", None),
+        let (flush_interval, flush_records, hash_key) = match lane {
+            Lane::Fast => {
+                let hash_key = keys::hash_key(self.capture_hash_key_file.as_deref())?;
+                (values.flush_interval_s, values.flush_records, hash_key)
+            }
+            Lane::Audit => (values.audit_commit_interval_s, values.audit_commit_records, None),
         };
         Ok(ListenerSettings {
             queue_directory: PathBuf::new(),
-            flush_interval: values.seconds(interval),
-            flush_records: values.whole(records),
-            flush_bytes: values.whole("flush_bytes") as usize,
+            flush_interval,
+            flush_records,
+            flush_bytes: self.flush_bytes as usize,
             housekeeping: None,
             redaction: self.redaction.clone(),
             hash_key,
-            semconv: Semconv::named(values.text("semconv")),
-            provider: values.maybe_text("provider_name").map(str::to_owned),
-            tenants: values.texts("metrics_tenants"),
+            semconv: Semconv::named(&values.semconv),
+            provider: values.provider_name.clone(),
+            tenants: values.metrics_tenants.clone(),
             line_end: String::new(),
         })
     }
 
     /// Everything except the origin of the records.
     fn segments(&self, lane: Lane) -> Result<FileSinkConfig, String> {
-        let (values, name) = (&self.values, self.values.text("service_name"));
+        let (values, name) = (&self.values, self.service_name());
         let (dir, prefix, durable) = match lane {
-            Lane::Fast => (PathBuf::from(values.text("directory")), name.to_owned(), None),
+            Lane::Fast => (self.parameters.directory.clone(), name.to_owned(), None),
             Lane::Audit => (self.audit_directory(), format!("{name}-{AUDIT}"), Some(self.durable()?)),
         };
         Ok(FileSinkConfig {
             dir,
             prefix,
             boot_id: String::new(),
-            rotate_bytes: values.whole("rotate_bytes"),
-            rotate_interval: values.seconds("rotate_interval_s"),
-            writeback_bytes: values.whole("writeback_bytes"),
+            rotate_bytes: values.rotate_bytes,
+            rotate_interval: values.rotate_interval_s,
+            writeback_bytes: values.writeback_bytes,
             durable,
             origin: String::new(),
             rotations: (self.limits(lane).quota_bytes > 0).then(Rotations::default),
@@ -214,7 +217,7 @@ impl Settings {
 
     fn durable(&self) -> Result<DurableSettings, String> {
         // `off` names no algorithm.
-        let algorithm = Algorithm::named(self.values.text("audit_chain"));
+        let algorithm = Algorithm::named(&self.values.audit_chain);
         let key = self.audit_chain_key()?;
         Ok(DurableSettings { chain: algorithm.map(|algorithm| ChainSettings { algorithm, key }) })
     }
@@ -231,24 +234,23 @@ impl Settings {
         };
         let (primary, fallback, additional) = match lane {
             Lane::Fast => {
-                let additional = values.texts("additional_sinks");
-                let additional = additional.iter().map(|text| sink("additional_sinks", text));
+                let additional = values.additional_sinks.iter().map(|text| sink("additional_sinks", text));
                 let additional = additional.chain(self.console().map(Ok));
                 let fallback = rules::fallback(values).map(|text| sink("fallback", &text)).transpose()?;
-                (sink("sink", values.text("sink"))?, fallback, additional.collect::<Result<_, _>>()?)
+                (sink("sink", &values.sink)?, fallback, additional.collect::<Result<_, _>>()?)
             }
             Lane::Audit => match store {
                 Some(store) => (store, None, Vec::new()),
-                None => (sink("audit_sink", values.text("audit_sink"))?, None, Vec::new()),
+                None => (sink("audit_sink", &values.audit_sink)?, None, Vec::new()),
             },
         };
-        let fallback_delay = values.seconds("fallback_delay_s");
-        let buffer_bytes = values.whole("sink_buffer_bytes") as usize;
+        let fallback_delay = values.fallback_delay_s;
+        let buffer_bytes = values.sink_buffer_bytes;
         Ok(DeliverySettings { primary, fallback, fallback_delay, additional, buffer_bytes })
     }
 
     fn console(&self) -> Option<SinkSettings> {
-        console::console(&self.values, std::io::stderr().is_terminal(), |name| std::env::var(name).ok())
+        console::console(&self.values.console, std::io::stderr().is_terminal(), |name| std::env::var(name).ok())
     }
 
     fn housekeeping(
@@ -267,28 +269,25 @@ impl Settings {
     /// Audit segments are never removed.
     pub(super) fn limits(&self, lane: Lane) -> Limits {
         match lane {
-            Lane::Fast => {
-                Limits { retention: self.values.seconds("retention_s"), quota_bytes: self.values.whole("quota_bytes") }
-            }
+            Lane::Fast => Limits { retention: self.values.retention_s, quota_bytes: self.values.quota_bytes },
             Lane::Audit => Limits { retention: Duration::ZERO, quota_bytes: 0 },
         }
     }
 
     fn compression(&self) -> Option<Compression> {
-        let (level, keep) = (self.values.whole("compress_level"), self.values.whole("compress_keep_segments"));
-        let compression = Compression { level: level as i32, keep_segments: keep as usize };
-        self.values.is("compress", "zstd").then_some(compression)
+        let (level, keep_segments) = (self.values.compress_level, self.values.compress_keep_segments);
+        (self.values.compress == "zstd").then_some(Compression { level, keep_segments })
     }
 
     /// The shippers that retention waits for: those configured, or the one that ships to `ship_to`.
     fn waits_for(&self, lane: Lane) -> Vec<String> {
-        let named = self.values.texts("retention_waits_for");
-        match (lane, self.values.maybe_text("ship_to")) {
+        let named = self.values.retention_waits_for.clone();
+        match (lane, self.values.ship_to.as_deref()) {
             (Lane::Audit, _) => Vec::new(),
             (Lane::Fast, Some(destination)) if named.is_empty() => {
                 // The default name is the kind of the destination: `otlp` of `otlp+http://…`.
                 let kind = destination.split([':', '+']).next().unwrap_or_default();
-                vec![self.values.maybe_text("ship_name").unwrap_or(kind).to_owned()]
+                vec![self.values.ship_name.as_deref().unwrap_or(kind).to_owned()]
             }
             (Lane::Fast, _) => named,
         }

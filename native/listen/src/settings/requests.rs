@@ -1,7 +1,7 @@
 //! The settings of requests as a service has them, and the headers with ids.
 
 use super::Settings;
-use super::rules::ROUTES;
+use super::rules::routes;
 use crate::service::Service;
 use request::observer::ObserverSettings;
 
@@ -25,26 +25,26 @@ impl Settings {
     /// The header in which answers carry a request id, if any.
     #[must_use]
     pub fn response_header(&self) -> Option<&str> {
-        self.values.maybe_text("response_header")
+        self.values.response_header.as_deref()
     }
 
     /// The header by which a client asks that none of its texts is captured, if any.
     #[must_use]
     pub fn opt_out_header(&self) -> Option<&str> {
-        self.values.maybe_text("capture_opt_out_header")
+        self.values.capture_opt_out_header.as_deref()
     }
 
     /// Whether the ids of other libraries in the process take precedence over those of the request's headers.
     #[must_use]
     pub fn asks_other_libraries(&self) -> bool {
-        self.values.is("trace_source", "auto")
+        self.values.trace_source == "auto"
     }
 
     /// Whether the application gets this package's trace and request id in headers, if the client sent none.
     /// `server_traces`: its own tracing is known to be on.
     #[must_use]
     pub fn forwards(&self, server_traces: bool) -> (bool, bool) {
-        match self.values.text("forward_ids") {
+        match self.values.forward_ids.as_str() {
             "on" => (true, true),
             "auto" => (server_traces, false),
             _ => (false, false),
@@ -54,30 +54,30 @@ impl Settings {
     /// The path of one of those routes, if it is configured.
     #[must_use]
     pub fn route(&self, parameter: &str) -> Option<&str> {
-        self.values.maybe_text(parameter)
+        routes(&self.values).into_iter().find_map(|(name, path)| path.filter(|_| name == parameter))
     }
 
     /// Whether the server's own health route also gets the status of the logging.
     #[must_use]
     pub fn wraps_status(&self) -> bool {
-        self.values.is("wrap_health", "status")
+        self.values.wrap_health == "status"
     }
 
     /// Paths at which the middleware answers itself, or adds to the answer.
     #[must_use]
     pub fn routes(&self) -> Box<[String]> {
-        ROUTES.iter().filter_map(|name| self.values.maybe_text(name).map(str::to_owned)).collect()
+        routes(&self.values).into_iter().filter_map(|(_, path)| path.map(str::to_owned)).collect()
     }
 
     /// Whether the tensors of a model's requests are recorded.
     #[must_use]
     pub fn records_tensors(&self) -> bool {
-        self.values.is("triton_tensors", "on")
+        self.values.triton_tensors
     }
 
     /// Whether a model instance shows its counts to Triton.
     #[must_use]
     pub fn shows_counts_to_triton(&self) -> bool {
-        self.values.is("triton_metrics", "on")
+        self.values.triton_metrics
     }
 }

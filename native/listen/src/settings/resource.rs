@@ -122,9 +122,8 @@ impl Settings {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Resource {
         let mut resource = Resource::default();
-        let configured = self.values.pairs("resource", |value| value.as_str().unwrap_or_default().to_owned());
-        configured.iter().for_each(|(name, value)| resource.add(name, value.as_str()));
-        let service = self.values.text("service_name");
+        self.values.resource.iter().for_each(|(name, value)| resource.add(name, value.as_str()));
+        let service = self.service_name();
         if service != DEFAULT_SERVICE_NAME {
             resource.add(SERVICE_NAME, service);
         }
@@ -150,7 +149,7 @@ fn report(text: &str) {
 
 /// Returns a sentence where `resource` has more attributes than there may be.
 pub fn violation(values: &Values) -> Option<String> {
-    let count = values.pairs("resource", |_| ()).len();
+    let count = values.resource.len();
     (count > MAX_ATTRIBUTES).then(|| format!("resource: has {count} attributes, must be at most {MAX_ATTRIBUTES}"))
 }
 

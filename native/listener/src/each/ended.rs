@@ -111,7 +111,7 @@ impl Round {
 
     /// Keeps the limits in a directory, as its owner; removes it once it has been empty for long.
     fn tend(&self, left: Left, limits: Limits) {
-        let (words, waits_for) = (self.words, self.settings.values.texts("retention_waits_for"));
+        let (words, waits_for) = (self.words, self.settings.values.retention_waits_for.clone());
         let (path, is_old) = (left.path.clone(), is_older(&left.path, EMPTY_KEPT));
         let as_owner = move || {
             if become_owner(left.owner).is_err() {

@@ -96,7 +96,7 @@ impl Served {
 fn prepare(settings: &Settings, found: &Found) -> Result<(), String> {
     let below = found.name();
     let mut directories = vec![settings.directory()];
-    if settings.values.is("audit", "on") && settings.audit_directory() != settings.directory().join("audit") {
+    if settings.audit.is_some() && settings.audit_directory() != settings.directory().join("audit") {
         directories.push(settings.audit_directory());
     }
     for directory in directories {
