@@ -1,9 +1,11 @@
-"""The C++ headers: records, requests, messages of spdlog, and what the compiler refuses; the logger for TensorRT."""
+"""The C++ headers, the logger for TensorRT, and the example with a real ONNX Runtime."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from inference_logging import Config
-from tests.books import assert_books_balance
+from tests.books import assert_books_balance, variables
 from tests.c_programs import LIBRARY, SOURCES, STRICT, compiled, run
 from tests.support import read_records
-
-pytestmark = pytest.mark.servers
+from tests.tools.tools import tool
 
 Configure = Callable[..., Config]
 CPP = ("g++", "-std=c++17", "-D_GNU_SOURCE")
@@ -59,6 +60,7 @@ def has_spdlog() -> bool:
     return asked.returncode == 0
 
 
+@pytest.mark.servers
 def test_an_event_has_the_types_of_its_fields(program: Path, configure: Configure) -> None:
     config = configure()
     run(program, "events", config)
@@ -72,6 +74,7 @@ def test_an_event_has_the_types_of_its_fields(program: Path, configure: Configur
     assert_books_balance(config)
 
 
+@pytest.mark.servers
 def test_a_request_that_is_given_up_has_failed(program: Path, configure: Configure) -> None:
     config = configure()
     run(program, "requests", config)
@@ -81,11 +84,13 @@ def test_a_request_that_is_given_up_has_failed(program: Path, configure: Configu
     assert_books_balance(config)
 
 
+@pytest.mark.servers
 def test_what_cannot_be_opened_is_an_exception(program: Path) -> None:
     said = subprocess.run([program, "wrong", '{"wrong": 1}'], capture_output=True, text=True, timeout=180, check=True)
     assert said.stdout.startswith("wrong")
 
 
+@pytest.mark.servers
 def test_messages_of_spdlog_are_those_of_a_logger(program: Path, configure: Configure) -> None:
     if not has_spdlog():
         pytest.skip("needs libspdlog-dev")
@@ -106,6 +111,7 @@ def test_messages_of_spdlog_are_those_of_a_logger(program: Path, configure: Conf
     assert_books_balance(config)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(("fields", "values", "why"), REFUSED.values(), ids=REFUSED)
 def test_the_compiler_refuses(installed: Path, fields: str, values: str, why: str) -> None:
     ended = check(installed, fields, values)
@@ -113,11 +119,13 @@ def test_the_compiler_refuses(installed: Path, fields: str, values: str, why: st
     assert why in ended.stderr
 
 
+@pytest.mark.servers
 def test_the_compiler_accepts_what_fits(installed: Path) -> None:
     ended = check(installed, TWO, ", 1.0f, 5u")
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_documented_programs_compile(installed: Path, number: int) -> None:
     if shutil.which("g++") is None or not has_spdlog():
@@ -147,6 +155,7 @@ def tensorrt(installed: Path) -> Path:
     return compiled(installed, "tensorrt.cpp", "g++", "-std=c++17", *STRICT, f"-I{SOURCES / 'tensorrt_stub'}")
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("level", ["DEBUG", "INFO"])
 def test_each_severity_of_tensorrt_has_one_of_ours(tensorrt: Path, configure: Configure, level: str) -> None:
     config = configure(level=level)
@@ -159,6 +168,7 @@ def test_each_severity_of_tensorrt_has_one_of_ours(tensorrt: Path, configure: Co
     assert_books_balance(config)
 
 
+@pytest.mark.servers
 def test_threads_of_tensorrt_lose_nothing(tensorrt: Path, configure: Configure) -> None:
     config = configure(queue_bytes="4MiB")
     run(tensorrt, "threads", config)
@@ -167,6 +177,7 @@ def test_threads_of_tensorrt_lose_nothing(tensorrt: Path, configure: Configure) 
     assert_books_balance(config)
 
 
+@pytest.mark.servers
 def test_the_documented_lines_compile(installed: Path) -> None:
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
@@ -177,4 +188,125 @@ def test_the_documented_lines_compile(installed: Path) -> None:
     ]
     includes = [f"-I{installed}/include", f"-I{SOURCES / 'tensorrt_stub'}"]
     line = ["g++", "-std=c++17", *STRICT, "-fsyntax-only", *includes, "-x", "c++", "-"]
+    subprocess.run(line, input=source, text=True, check=True)
+
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "cpp_onnx_pipeline"
+COUNT = 20
+
+
+@pytest.fixture(scope="module")
+def pipeline(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the example with CMake."""
+    onnxruntime = tool("onnxruntime")
+    if shutil.which("cmake") is None:
+        pytest.skip("needs cmake")
+    built = tmp_path_factory.mktemp("onnx_pipeline")
+    prefixes = f"-DCMAKE_PREFIX_PATH={installed};{onnxruntime}"
+    subprocess.run(["cmake", "-S", EXAMPLE, "-B", built, prefixes], check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", built], check=True, capture_output=True)
+    return built / "pipeline"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make the model."""
+    path = tmp_path_factory.mktemp("model") / "digits.onnx"
+    subprocess.run([sys.executable, EXAMPLE / "model.py", path], check=True)
+    assert path.stat().st_size < 10_000
+    return path
+
+
+@pytest.mark.onnx
+def test_each_inference_is_on_record(pipeline: Path, model: Path, configure: Configure) -> None:
+    config = configure()
+    ended = subprocess.run(
+        [pipeline, model, str(COUNT)], env=os.environ | variables(config), timeout=180, check=True, capture_output=True
+    )
+    assert b"refused: INVALID_ARGUMENT" in ended.stdout
+    *inferences, refused = read_records(config.directory, "request")
+    assert len(inferences) == COUNT
+    image = {"name": "image", "datatype": "FP32", "shape": [1, 64], "bytes": 256}
+    probabilities = {"name": "probabilities", "datatype": "FP32", "shape": [1, 10], "bytes": 40}
+    expected = {
+        "outcome": "ok",
+        "triton.model_name": "digits",
+        "triton.model_version": "3",
+        "triton.model_instance_name": "cpu",
+        "triton.inputs": [image],
+        "triton.outputs": [probabilities],
+    }
+    for record in inferences:
+        assert {name: record.get(name) for name in expected} == expected
+        assert record["duration_s"] > 0
+    assert (refused["outcome"], refused["error.type"]) == ("error", "INVALID_ARGUMENT")
+    assert refused["triton.inputs"] == [image | {"shape": [1, 32], "bytes": 128}]
+    assert "triton.outputs" not in refused
+    found = read_records(config.directory, "pipeline.classified")
+    assert [record["request_id"] for record in found] == [record["request_id"] for record in inferences]
+    assert all(0 <= record["class"] < 10 and 0.1 <= record["probability"] <= 1 for record in found)
+    assert all(0 < record["run_s"] <= one["duration_s"] for record, one in zip(found, inferences, strict=True))
+    assert_books_balance(config)
+
+
+@pytest.mark.onnx
+def test_the_log_of_onnx_runtime_has_its_severities(pipeline: Path, model: Path, configure: Configure) -> None:
+    config = configure()
+    subprocess.run([pipeline, model, "1"], env=os.environ | variables(config), timeout=180, check=True)
+    messages = read_records(config.directory, "log")
+    assert {record["logger"] for record in messages} == {"onnxruntime"}
+    by_severity = {
+        severity: [record for record in messages if record["severity_text"] == severity]
+        for severity in ("INFO", "WARN", "ERROR")
+    }
+    assert any("Session successfully initialized" in record["message"] for record in by_severity["INFO"])
+    (warning,) = [record for record in by_severity["WARN"] if "'forgotten'" in record["message"]]
+    attributes = warning["attributes"]
+    assert attributes["code.file.path"].endswith("graph.cc")
+    assert attributes["code.line.number"] > 0
+    assert "Initializers" in attributes["code.function.name"]
+    assert attributes["onnxruntime.category"] == "onnxruntime"
+    (error,) = by_severity["ERROR"]
+    assert "Dimension mismatch" in error["message"]
+    assert_books_balance(config)
+
+
+@pytest.mark.onnx
+def test_the_level_leaves_messages_of_onnx_runtime_out(pipeline: Path, model: Path, configure: Configure) -> None:
+    config = configure(level="ERROR")
+    subprocess.run([pipeline, model, "1"], env=os.environ | variables(config), timeout=180, check=True)
+    assert [record["severity_text"] for record in read_records(config.directory, "log")] == ["ERROR"]
+    assert_books_balance(config)
+
+
+@pytest.mark.onnx
+def test_a_model_that_cannot_be_loaded_is_reported(pipeline: Path, tmp_path: Path, configure: Configure) -> None:
+    environment = os.environ | variables(configure())
+    ended = subprocess.run(
+        [pipeline, tmp_path / "absent.onnx"], env=environment, timeout=180, check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert "absent.onnx" in ended.stderr
+
+
+@pytest.mark.onnx
+def test_the_documented_lines_of_the_example_compile(installed: Path) -> None:
+    include = str(tool("onnxruntime") / "include")
+    (source,) = [
+        block.split("```")[0]
+        for block in (LIBRARY.parent.parent / "docs" / "c.md").read_text().split("```cpp\n")[1:]
+        if "onnxruntime_logger.hpp" in block.split("```")[0]
+    ]
+    line = [
+        "g++",
+        "-std=c++17",
+        *STRICT,
+        "-fsyntax-only",
+        f"-I{installed}/include",
+        "-isystem",
+        include,
+        "-x",
+        "c++",
+        "-",
+    ]
     subprocess.run(line, input=source, text=True, check=True)

@@ -243,7 +243,7 @@ def timers() -> Timers:
 
 
 def statistics(kept: Records, timers: Timers, *, speculates: bool = False, failed: Any = None) -> Statistics:
-    """Return the intervals of a logger whose kept are captured."""
+    """Return the intervals of a logger whose records are captured."""
     return Statistics(kept.logger, timers.later, failed, speculates=speculates, clock=lambda: timers.now)
 
 

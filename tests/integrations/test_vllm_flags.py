@@ -1,4 +1,4 @@
-"""A real vLLM with what its users switch on, as its example says, and unchanged by what it costs."""
+"""A real vLLM as its example says, and with what else its users switch on."""
 
 from __future__ import annotations
 
@@ -15,34 +15,114 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from inference_logging.record.started import configuration_digest
 from tests.books import assert_books_balance
-from tests.integrations.test_vllm_engine import WRITTEN, ask, read_until
 from tests.integrations.vllm_server import (
     ADAPTER,
     MODEL,
     SMALL,
     START_DEADLINE_S,
     VENV,
-    WRITING,
     VllmServer,
     environment_of,
-    events,
     require_vllm,
     serving,
-    serving_without,
 )
 from tests.servers import free_port
-from tests.shown import comparison_row
 from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, read_records, wait_until
 from tests.test_docs_shell import commands
 
 pytestmark = pytest.mark.vllm
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "vllm" / "README.md"
+NAME = "Qwen/Qwen3-0.6B"
+READ_ONLY = """
+import json, sys
+from vllm.entrypoints.common.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = make_arg_parser(FlexibleArgumentParser())
+print([parser.parse_args(words[2:]).middleware for words in json.load(sys.stdin)])
+"""
+
+
+def test_each_command_of_a_page_has_options_that_vllm_takes() -> None:
+    require_vllm()
+    shown = [words for _, words in commands() if words[:2] == ("vllm", "serve")]
+    assert len(shown) >= 3
+    command, text = [str(VENV / "bin" / "python"), "-c", READ_ONLY], json.dumps(shown)
+    done = subprocess.run(
+        command, env=environment_of(), input=text, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("inference_logging.InferenceLoggingMiddleware") == len(shown)
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```$", EXAMPLE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@contextlib.contextmanager
+def started(script: str, place: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the block that starts the server, with a small model on a port of our own."""
+    own = shlex.join([str(MODEL), "--served-model-name", NAME, "--port", str(port), *SMALL])
+    command = ["bash", "-ec", script.replace(f"vllm serve {NAME}", f"exec vllm serve {own}")]
+    with (place / "said").open("wb") as said:
+        process = subprocess.Popen(
+            command, cwd=place, env=shell(place), stdout=said, stderr=said, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def shell(place: Path) -> dict[str, str]:
+    """Return an environment in which the commands of vLLM's own are found, and queues lie in ``place``."""
+    path = f"{VENV / 'bin'}:{os.environ['PATH']}"
+    return environment_of(PATH=path, INFERENCE_LOGGING_QUEUE_DIRECTORY=str(place / "queues"))
+
+
+def test_its_blocks_serve_record_and_verify(tmp_path: Path) -> None:
+    require_vllm()
+    _, start, ask, look = blocks()
+    exports = "".join(line for line in start.splitlines(keepends=True) if line.startswith("export "))
+    port = free_port()
+
+    def run(script: str) -> str:
+        there = script.replace("localhost:8000", f"127.0.0.1:{port}")
+        command = ["bash", "-euo", "pipefail", "-c", exports + there]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=shell(tmp_path), capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with started(start, tmp_path, port) as process:
+
+        def is_ready() -> bool:
+            assert process.poll() is None, (tmp_path / "said").read_text(encoding="utf-8")[-8000:]
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+            return False
+
+        wait_until(is_ready, "vLLM to be ready", START_DEADLINE_S)
+        # A model that knows nothing may end a text anywhere.
+        assert run(ask.replace('"stream"', '"ignore_eos": true, "stream"')).endswith("data: [DONE]\n\n")
+        wait_until(lambda: read_records(tmp_path / "logs", "request"), "its record")
+        shown = run(look)
+    (record,) = read_records(tmp_path / "logs", "request")
+    assert (record["client_request_id"], record["outcome"], record["gen_ai.request.model"]) == ("first", "ok", NAME)
+    assert (record["gen_ai.usage.output_tokens"], record["usage_source"]) == (16, "engine")
+    assert record["engine.e2e_s"] > 0
+    assert '"client_request_id": "first"' in shown
+    assert "/v1/chat/completions" in shown
+
 
 KEY = "a-key-that-nobody-should-read"
 TOKEN = "hf_canary0123456789"
@@ -206,170 +286,3 @@ def test_without_a_trace_of_the_clients_vllms_span_is_in_that_of_our_record(
     ours = bytes.fromhex(record["trace_id"]), bytes.fromhex(record["span_id"])
     (span,) = wait_until(lambda: [body for body in collector.received if b"cmpl-untraced" in body], "vLLM's span")
     assert all(part in span for part in ours), "the span has our trace, and our span as its parent"
-
-
-CHAT = {"messages": [{"role": "user", "content": "tell me a story"}]}
-OWN_LOG = ("--enable-log-requests", "--enable-log-outputs")
-# The same words from both.
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/completions": {"prompt": "hello", "max_tokens": 8, "temperature": 0, "ignore_eos": True},
-    "/v1/chat/completions": {**CHAT, "max_tokens": 8, "temperature": 0, "ignore_eos": True},
-}
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    """Serve without the middleware."""
-    with serving_without(tmp_path_factory.mktemp("bare"), *WRITING, *OWN_LOG) as server:
-        yield server
-        assert not server.config.resolved_queue_directory.exists()
-        assert not server.config.directory.exists()
-        assert "inference_logging" not in server.output.replace("INFERENCE_LOGGING_", "")
-
-
-def without_time(text: str) -> str:
-    """Leave out what is another at another time and of another process."""
-    return re.sub(r'"(created|system_fingerprint)":[^,]*', r'"\1":0', text)
-
-
-def headers_of(answer: httpx.Response) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in answer.headers.multi_items() if name != "date"]
-
-
-@pytest.mark.parametrize("path", BODIES)
-def test_an_answer_is_byte_for_byte_what_it_is_without_us(vllm: VllmServer, bare: VllmServer, path: str) -> None:
-    with_us, without = (server.post(path, f"same{path.replace('/', '-')}", **BODIES[path]) for server in (vllm, bare))
-    assert without_time(with_us.text) == without_time(without.text)
-    assert headers_of(with_us) == headers_of(without)
-
-
-@pytest.mark.parametrize("path", BODIES)
-def test_a_stream_has_the_words_and_the_form_that_it_has_without_us(
-    vllm: VllmServer, bare: VllmServer, path: str
-) -> None:
-    name = f"same-stream{path.replace('/', '-')}"
-    with_us, without = (server.post(path, name, **BODIES[path], stream=True) for server in (vllm, bare))
-    assert said(with_us) == said(without)
-    assert headers_of(with_us) == headers_of(without)
-    assert with_us.text.endswith("data: [DONE]\n\n")
-    assert '"usage"' not in with_us.text
-
-
-def test_a_refusal_is_byte_for_byte_what_it_is_without_us(vllm: VllmServer, bare: VllmServer) -> None:
-    answers = [server.post("/v1/completions", "same-no", prompt="hello", model="nobody") for server in (vllm, bare)]
-    assert answers[0].content == answers[1].content
-    assert headers_of(answers[0]) == headers_of(answers[1])
-
-
-def test_its_own_log_has_arguments_and_outputs_while_it_serves(bare: VllmServer) -> None:
-    record, kept, full, where = comparison_row("vLLM's own log")
-    assert record == "arguments, outputs and aborts, with flags; no times"
-    assert (kept, full, where) == ("what was written stays", "it has no queue", "in the call")
-    answer = bare.post("/v1/chat/completions", "own-log", **BODIES["/v1/chat/completions"]).json()
-    wait_until(lambda: f"Generated response {answer['id']}" in bare.output, "its line about the answer")
-    of_it = [line for line in bare.output.splitlines() if answer["id"] in line]
-    (received,) = (line for line in of_it if "Received request" in line)
-    (generated,) = (line for line in of_it if "Generated response" in line)
-    assert "max_tokens=8" in received
-    assert repr(answer["choices"][0]["message"]["content"]) in generated
-    assert CHAT["messages"][0]["content"] not in bare.output
-    assert not re.search("duration|time|second", received + generated.partition("output: ")[0])
-
-
-def test_its_own_log_has_a_stream_that_its_client_left(bare: VllmServer) -> None:
-    with ask(bare, "/v1/completions", "own-left", stream=True) as connection:
-        read_until(connection, WRITTEN)
-    wait_until(lambda: re.search(r"Request cmpl-own-left\S* aborted", bare.output), "its line about the abort")
-
-
-def said(answer: httpx.Response) -> tuple[str, set[str]]:
-    """Return the text of a stream and the forms of its events; how many tokens an event has is a matter of time."""
-    choices = [choice for event in events(answer) for choice in event["choices"]]
-    text = "".join(choice["text"] if "text" in choice else choice["delta"].get("content", "") for choice in choices)
-    return text, {json.dumps(sorted(event)) for event in events(answer)}
-
-
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "vllm" / "README.md"
-NAME = "Qwen/Qwen3-0.6B"
-READ_ONLY = """
-import json, sys
-from vllm.entrypoints.common.cli_args import make_arg_parser
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-parser = make_arg_parser(FlexibleArgumentParser())
-print([parser.parse_args(words[2:]).middleware for words in json.load(sys.stdin)])
-"""
-
-
-def test_each_command_of_a_page_has_options_that_vllm_takes() -> None:
-    require_vllm()
-    shown = [words for _, words in commands() if words[:2] == ("vllm", "serve")]
-    assert len(shown) >= 3
-    command, text = [str(VENV / "bin" / "python"), "-c", READ_ONLY], json.dumps(shown)
-    done = subprocess.run(
-        command, env=environment_of(), input=text, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("inference_logging.InferenceLoggingMiddleware") == len(shown)
-
-
-def blocks() -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```$", EXAMPLE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-
-
-@contextlib.contextmanager
-def started(script: str, place: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the block that starts the server, with a small model on a port of our own."""
-    own = shlex.join([str(MODEL), "--served-model-name", NAME, "--port", str(port), *SMALL])
-    command = ["bash", "-ec", script.replace(f"vllm serve {NAME}", f"exec vllm serve {own}")]
-    with (place / "said").open("wb") as said:
-        process = subprocess.Popen(
-            command, cwd=place, env=shell(place), stdout=said, stderr=said, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def shell(place: Path) -> dict[str, str]:
-    """Return an environment in which the commands of vLLM's own are found, and queues lie in ``place``."""
-    path = f"{VENV / 'bin'}:{os.environ['PATH']}"
-    return environment_of(PATH=path, INFERENCE_LOGGING_QUEUE_DIRECTORY=str(place / "queues"))
-
-
-def test_its_blocks_serve_record_and_verify(tmp_path: Path) -> None:
-    require_vllm()
-    _, start, ask, look = blocks()
-    exports = "".join(line for line in start.splitlines(keepends=True) if line.startswith("export "))
-    port = free_port()
-
-    def run(script: str) -> str:
-        there = script.replace("localhost:8000", f"127.0.0.1:{port}")
-        command = ["bash", "-euo", "pipefail", "-c", exports + there]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=shell(tmp_path), capture_output=True, text=True, check=False, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    with started(start, tmp_path, port) as process:
-
-        def is_ready() -> bool:
-            assert process.poll() is None, (tmp_path / "said").read_text(encoding="utf-8")[-8000:]
-            with contextlib.suppress(httpx.TransportError):
-                return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
-            return False
-
-        wait_until(is_ready, "vLLM to be ready", START_DEADLINE_S)
-        # A model that knows nothing may end a text anywhere.
-        assert run(ask.replace('"stream"', '"ignore_eos": true, "stream"')).endswith("data: [DONE]\n\n")
-        wait_until(lambda: read_records(tmp_path / "logs", "request"), "its record")
-        shown = run(look)
-    (record,) = read_records(tmp_path / "logs", "request")
-    assert (record["client_request_id"], record["outcome"], record["gen_ai.request.model"]) == ("first", "ok", NAME)
-    assert (record["gen_ai.usage.output_tokens"], record["usage_source"]) == (16, "engine")
-    assert record["engine.e2e_s"] > 0
-    assert '"client_request_id": "first"' in shown
-    assert "/v1/chat/completions" in shown
