@@ -128,14 +128,18 @@ _COMPARED: Final = (1, 2, 3, 5, 8)
 
 
 def _sources(parts: Mapping[str, Part]) -> Iterator[str]:
-    yield "A figure stands with its interval of 95 %, or with its lowest and highest round. Where it was measured:"
+    yield "Each figure has its 95 % interval, or its lowest and highest round. Measured:"
     yield ""
+    names: dict[str, list[str]] = {}
     for part in parts.values():
         place = part.machine
-        yield (
-            f"- `{part.name}` on {part.made[:10]}, {place['cpu']}, {place['cores']} cores, Python {place['python']}: "
+        measured = (
+            f"on {part.made[:10]}, {place['cpu']}, {place['cores']} cores, Python {place['python']}: "
             f"`loadtests/results/{part.file}.json`"
         )
+        names.setdefault(measured, []).append(f"`{part.name}`")
+    for measured, made in names.items():
+        yield f"- {', '.join(made)} {measured}"
 
 
 def _rows(parts: Mapping[str, Part]) -> Iterator[str]:

@@ -97,8 +97,10 @@ def test_nothing_and_null_are_the_defaults() -> None:
         ({"where": "outcome=ok"}, "q.where='outcome=ok': must be a list"),
         ({"where": ["outcome"]}, "q.where[0]: 'outcome': must be FIELD, one of"),
         ({"where": [1]}, "q.where[0]=1: must be a text"),
-        ({"where": ["outcome==ok"]}, "q.where[0]='outcome==ok': write one =, outcome=ok"),
-        ({"where": ["seq=1", "status=>5"]}, "q.where[1]='status=>5': status is a number, but '>5' is not"),
+        ({"where": ["outcome==ok"]}, "q.where[0]='outcome==ok': write =, outcome=ok"),
+        ({"where": ["seq=1", "status=>5"]}, "q.where[1]='status=>5': write >=, status>=5"),
+        ({"where": ["outcome<>ok"]}, "q.where[0]='outcome<>ok': write !=, outcome!=ok"),
+        ({"where": ["status=5xx"]}, "q.where[0]='status=5xx': status is a number, but '5xx' is not"),
         ({"where": ["duration_s>100ms"]}, "'100ms' is not; in seconds, duration_s>0.1"),
         ({"where": ["a=b"] * 101}, "q.where="),
         ({"events": {"a": 1}}, 'q.events={"a":1}: must be a list'),
@@ -117,10 +119,11 @@ def test_a_wrong_question_names_parameter_and_value(query: object, said: str) ->
     assert said in refused(query)
 
 
-def test_a_value_that_begins_with_an_equals_sign_can_be_asked_for() -> None:
-    asked = written("tenant.id", "=", "=a")
+@pytest.mark.parametrize("value", ["=a", ">a", "<a>", "== a", "a==b"])
+def test_a_value_that_looks_like_an_operator_can_be_asked_for(value: str) -> None:
+    asked = written("tenant.id", "=", value)
     assert read(json.dumps({"where": [asked]}), ROWS)["where"] == [asked]
-    assert Condition.parse(asked).holds({"tenant.id": "=a"})
+    assert Condition.parse(asked).holds({"tenant.id": value})
 
 
 def test_other_questions_have_parameters_of_their_own() -> None:

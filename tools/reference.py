@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -96,7 +97,9 @@ def _help(command: click.Command, context: click.Context, common: Mapping[str, s
     also = [f"`{option}`" for _, (option, meaning) in named if option and common.get(option) == meaning]
     command.params = [one for one, (option, meaning) in named if not option or common.get(option) != meaning]
     command.add_help_option = False
-    yield from ("", "```text", *(line.rstrip() for line in command.get_help(context).splitlines()), "```")
+    # A group's commands have sections of their own.
+    text = re.sub(r"\nCommands:\n(?:  .*\n)+", "", command.get_help(context) + "\n")
+    yield from ("", "```text", *(line.rstrip() for line in text.rstrip().splitlines()), "```")
     if also:
         yield from ("", f"Also: {', '.join(also)}.")
 

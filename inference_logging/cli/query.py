@@ -102,21 +102,21 @@ class _Command(click.Command):
     "--dialect", type=click.Choice(["duckdb", "clickhouse"]), default="duckdb", show_default=True,
     help="clickhouse: print --example for a database that `ship --to clickhouse+http://…` fills.",
 )  # fmt: skip
-@click.option("--no-index", is_flag=True, help="Read the lines of all segments, also where the table would suffice.")
+@click.option("--no-index", is_flag=True, help="Read the lines of all segments, even if the table would do.")
 def command(
     sql: str | None, place: Place, form: str, example: str | None, show_sql: bool, dialect: str, no_index: bool
 ) -> None:
     """Run one SELECT over the segments of DIRECTORY (default: the configured one).
 
     SQL of - is read from standard input. Tables: `requests`, `logs` (application records) and `records` (all, with
-    every field that occurs). Names with dots stand in double quotes: "http.route", "k8s.pod.name". Plain and compressed
+    every field that occurs). Put names with dots in double quotes: "http.route", "k8s.pod.name". Plain and compressed
     segments are read, also while they are written. Needs DuckDB (extra `query`).
 
     DIRECTORY can be s3://bucket/prefix (extra `s3`), with ?service=, date=, hour= and pod= for some of its objects:
     they are brought into a cache and compared with their manifests. Parquet files have the same tables.
 
-    Where the statement names only columns of the table that `view` reads, the table is read instead of the lines. For
-    64 MB of segments or more it is kept in the cache directory (see `index`).
+    A statement that names only columns of the table that `view` reads is answered from the table, which is kept for
+    64 MB of segments or more (see `index`).
     """
     if example == "list":
         click.echo("\n".join(f"{name:<20} {question.summary}" for name, question in QUESTIONS.items()))

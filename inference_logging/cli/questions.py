@@ -106,7 +106,7 @@ ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
         ),
     ),
     "tokens-by-tenant": _question(
-        "Tokens that each tenant had read and generated, and how much of the input came from a cache.",
+        "Input, output and cached tokens of each tenant.",
         lambda _: (
             f"""
 SELECT {_NEAREST} AS tenant, round(sum({_WEIGHT})) AS requests,
@@ -119,7 +119,7 @@ ORDER BY input_tokens DESC NULLS LAST"""
         ),
     ),
     "abort-rate-by-route": _question(
-        "Share of requests that clients broke off, by route, and after how long.",
+        "Share of requests whose client left, by route, and after how long.",
         lambda of: (
             f"""
 SELECT {_ROUTE} AS route, round(sum({_WEIGHT})) AS requests,
@@ -144,7 +144,7 @@ ORDER BY requests DESC"""
         ),
     ),
     "slowest-requests": _question(
-        "The ten longest requests: who, where, when, and where the time went.",
+        "The ten longest requests, with tenant, pod, model and where the time went.",
         lambda _: (
             f"""
 SELECT timestamp, {_NEAREST} AS tenant, {_POD} AS pod,

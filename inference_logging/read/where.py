@@ -40,6 +40,8 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Short names, and the fields that each means: the first that a record has."""
 
+_MEANT: Final = {"==": "=", "=>": ">=", "<>": "!="}
+"""What is no operator here, and the one that is meant."""
 _NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
 _SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})")
@@ -85,16 +87,16 @@ class Condition(NamedTuple):
 
 
 def written(field: str, by: str, value: str) -> str:
-    """Return a condition as text. A value that begins with = has a space before it, since == is a mistake."""
-    return f"{field}{by}{' ' if value.startswith('=') else ''}{value}"
+    """Return a condition as text. A value that begins with = or > has a space before it, since == is a mistake."""
+    return f"{field}{by}{' ' if value.startswith(('=', '>')) else ''}{value}"
 
 
 def mistake(text: str) -> str | None:
     """Return what is wrong with a condition that can hardly be meant so, and what to write; None if it may be."""
     condition = Condition.parse(text)
     field, by, value, number = condition
-    if by == "=" and text.partition("=")[2].startswith("="):
-        return f"write one =, {field}={value.lstrip('= ')}"
+    if (signs := by + text.partition(by)[2][:1]) in _MEANT:
+        return f"write {_MEANT[signs]}, {field}{_MEANT[signs]}{value[1:].strip()}"
     if by == "~" or number is not None or _NUMBERS.isdisjoint({field, *ALIASES.get(field, ())}):
         return None
     sentence = f"{field} is a number, but {value!r} is not"
