@@ -6,15 +6,16 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import IO, Final
 
 import orjson
 
-from inference_logging.errors import MissingExtraError
 from inference_logging.read.export.formats import Options
 from inference_logging.read.export.requests import LeftOut, Request
 from inference_logging.read.export.spool import Row
 from inference_logging.read.segments.columns import HEAD, REQUESTS, RESOURCE
+from inference_logging.read.table.engine import connected, json_lines, text
 
 _TEXTS: Final = {
     "gen_ai.system_instructions": "JSON", "gen_ai.input.messages": "JSON", "gen_ai.output.messages": "JSON",
@@ -29,11 +30,7 @@ class Writer:
 
     def __init__(self, options: Options) -> None:
         """Take whether texts are wanted. Raises ``MissingExtraError`` without DuckDB."""
-        try:
-            import duckdb
-        except ImportError:
-            raise MissingExtraError("export --format parquet", "duckdb", "query") from None
-        self._connect = duckdb.connect
+        self._connection = connected("export --format parquet", "query")
         columns = {name: kind for name, kind in {**HEAD, **REQUESTS, **RESOURCE}.items() if name not in _TEXTS}
         self._columns = {"arrival": "TIMESTAMP", **columns, **(_TEXTS if options.with_text else {})}
 
@@ -50,21 +47,9 @@ class Writer:
             for row in rows:
                 lines.write(row.content + b"\n")
             lines.flush()
-            types = ", ".join(f"{_text(name)}: {_text(kind)}" for name, kind in self._columns.items())
-            source = (
-                f"read_json({_text(lines.name)}, format = 'newline_delimited', "
-                f"maximum_object_size = {_LARGEST_LINE_BYTES}, columns = {{{types}}})"
-            )
-            connection = self._connect(":memory:", config={"autoinstall_known_extensions": "false"})
-            connection.execute("SET TimeZone = 'UTC'")
+            source = json_lines(Path(lines.name), self._columns, _LARGEST_LINE_BYTES)
             # Rows stand by arrival, so that a reader can skip row groups outside of its times.
-            connection.execute(
-                f"COPY (SELECT * FROM {source}) TO {_text(table.name)} (FORMAT parquet, COMPRESSION zstd)"
-            )
-            connection.close()
+            self._connection.execute(f"COPY (FROM {source}) TO {text(table.name)} (FORMAT parquet, COMPRESSION zstd)")
+            self._connection.close()
             with open(table.name, "rb") as written:  # noqa: PTH123 - DuckDB may have put another file there
                 shutil.copyfileobj(written, file)
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

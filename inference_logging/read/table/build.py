@@ -18,7 +18,7 @@ from inference_logging.read.table.part import Part
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_BLOCK_BYTES: Final = 16 << 20
+_BLOCK_BYTES: Final = 8 << 20
 """What is read at once: of smaller parts the engine takes far longer."""
 _BLOCK_LINES: Final = 50_000
 
@@ -29,7 +29,7 @@ class Build:
     def __init__(self, segment: Segment, identity: Identity) -> None:
         """Begin with an open segment. Raises OSError."""
         self.identity = identity
-        self.part = Part(segment.name, int(segment.begun.timestamp() * 1000) * 1_000_000)
+        self.part = Part(segment.name, max(0, int(segment.begun.timestamp() * 1000) * 1_000_000))
         self.offset = 0
         self.error: str | None = None
         self._stream: Iterator[Line] | None = compressed_lines(segment) if segment.compressed else None
@@ -45,10 +45,10 @@ class Build:
         is_open = self._followed is not None and self.identity.inode == source.identity.inode
         return is_open and source.identity.bytes >= self.offset
 
-    def read(self, cursor: DuckDBPyConnection, deadline_s: float) -> bool:
+    def read(self, deadline_s: float) -> bool:
         """Read whole lines until the end or the deadline; return whether it was the end."""
         lines = self._stream if self._stream is not None else self._lines()
-        while self._take(cursor, lines):
+        while self._take(lines):
             if time.monotonic() >= deadline_s:
                 return False
         return True
@@ -70,7 +70,7 @@ class Build:
         assert self._followed is not None
         return self._followed.lines()
 
-    def _take(self, cursor: DuckDBPyConnection, stream: Iterator[Line]) -> bool:
+    def _take(self, stream: Iterator[Line]) -> bool:
         """Take a block; return whether there may be more."""
         lines, offsets, size = [], [], 0
         is_end = True
@@ -91,5 +91,5 @@ class Build:
         except CorruptLineError as error:
             self.error = str(error)
             self.part.unreadable += 1
-        self.part.take(cursor, lines, offsets)
+        self.part.take(lines, offsets)
         return not is_end

@@ -250,7 +250,7 @@ class Catalog:
     ) -> Entry:
         # Before the last read: what was written before the lock was released is then read here.
         no_writer = source.is_sealed()
-        ended = build.read(cursor, deadline_s)
+        ended = build.read(deadline_s)
         if build.error is not None:
             self._problems[entry.name] = build.error
         build.identity = source.identity
@@ -266,6 +266,7 @@ class Catalog:
             build.identity = build.identity._replace(bytes=build.offset)
         facts = self._facts(build)
         if is_live:
+            build.part.show(cursor)
             self._builds[entry.name] = build
             return entry._replace(facts=facts, tables=build.part.tables, is_live=True)
         return self._keep(cursor, entry, build, facts)
@@ -289,6 +290,7 @@ class Catalog:
             self._problems[entry.name] = "the memory for rows is full: it has none"
             return entry
         build.keep()
+        build.part.show(cursor)
         self._builds[entry.name] = build
         return entry._replace(facts=facts, tables=build.part.tables)
 
@@ -327,7 +329,7 @@ class Catalog:
             if begin > 0:
                 part.take_header(source.line(0) or b"")
             lines, offsets, build.offset = source.lines_from(begin, size)
-            part.take(cursor, lines, offsets)
+            part.take(lines, offsets)
             if part.rows >= _ENOUGH_ROWS or begin == 0 or number >= _MOST_END_BYTES:
                 break
             part.drop(cursor)
@@ -335,6 +337,7 @@ class Catalog:
         if not part.rows:
             part.drop(cursor)
             return None
+        part.show(cursor)
         is_live = not source.is_sealed()
         return entry._replace(facts=self._facts(build), tables=part.tables, is_live=is_live, unread_bytes=max(1, begin))
 

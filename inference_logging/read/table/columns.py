@@ -8,7 +8,7 @@ says where it is and when; what it holds is read from its line.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from inference_logging.read.segments.columns import FIELDS, RESOURCE
@@ -48,29 +48,10 @@ SEVERITIES: Final = {
 """The numbers of OpenTelemetry by the texts."""
 
 _WAYS: Final = {name[:at] for name in (*COLUMNS, *RESOURCE) for at, sign in enumerate(name) if sign == "."}
-_WAYS_THAT_ARE_FIELDS: Final = sorted(_WAYS & FIELDS.keys())
-_SHADOWS: Final = {*RESOURCE, SEVERITY, *ALIASES, *(_WAYS - set(_WAYS_THAT_ARE_FIELDS))}
-TYPES: Final[Mapping[str, frozenset[str | None]]] = {
-    TIMESTAMP: frozenset({None, "VARCHAR"}),
-    **{
-        column: {
-            "VARCHAR": frozenset({None, "VARCHAR"}),
-            "BIGINT": frozenset({None, "BIGINT", "UBIGINT"}),
-            "UBIGINT": frozenset({None, "UBIGINT"}),
-            "DOUBLE": frozenset({None, "DOUBLE", "BIGINT", "UBIGINT"}),
-            "BOOLEAN": frozenset({None, "BOOLEAN"}),
-        }[kind]
-        for column, kind in COLUMNS.items()
-    },
-    **{way: frozenset({None, "VARCHAR"}) for way in _WAYS_THAT_ARE_FIELDS},
-}
-"""The types, as the engine calls those of JSON, that the members of a record have which is not odd."""
-
-
-def are_odd(keys: Sequence[str]) -> bool:
-    """Return whether a record with these keys is odd whatever its values are."""
-    distinct = set(keys)
-    return len(distinct) < len(keys) or "pid" not in distinct or not distinct.isdisjoint(_SHADOWS)
+TEXTS: Final = sorted(_WAYS & FIELDS.keys())
+"""Members on the way to a dotted name: a record is odd in which they are no texts."""
+REFUSED: Final = sorted({*RESOURCE, SEVERITY, *ALIASES, *(_WAYS - FIELDS.keys())})
+"""Members of no record that is not odd."""
 
 
 def with_derived(record: dict[str, Any], resource: Mapping[str, str]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inference_logging.errors import MissingExtraError
@@ -11,16 +12,16 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-def connected(extra: str = "view") -> DuckDBPyConnection:
+def connected(purpose: str = "view", extra: str | None = None, **settings: str) -> DuckDBPyConnection:
     """Open a database in memory that downloads nothing, has times in UTC, and writes no progress among the rows.
 
-    Raises ``MissingExtraError``.
+    Raises ``MissingExtraError`` naming ``purpose`` and ``extra``; without one the purpose is its name.
     """
     try:
         import duckdb
     except ImportError:
-        raise MissingExtraError(extra, "duckdb", extra) from None
-    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+        raise MissingExtraError(purpose, "duckdb", extra or purpose) from None
+    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", **settings})
     connection.execute("SET TimeZone = 'UTC'")
     # In an interactive Python it goes to the standard output after two seconds.
     connection.execute("SET enable_progress_bar = false")
@@ -40,3 +41,10 @@ def text(value: str) -> str:
 def texts(values: Iterable[str]) -> str:
     """Return a list of texts as SQL has it."""
     return f"[{', '.join(map(text, values))}]"
+
+
+def json_lines(path: Path, columns: Mapping[str, str], longest: int) -> str:
+    """Return a file of JSON lines, of so many bytes at most, as SQL: a relation with these columns of these types."""
+    types = ", ".join(f"{text(column)}: {text(kind)}" for column, kind in columns.items())
+    options = f"format = 'newline_delimited', maximum_object_size = {longest}, columns = {{{types}}}"
+    return f"read_json({text(str(path))}, {options})"

@@ -38,11 +38,9 @@ class Table:
 
         Raises OSError naming a directory that cannot be read, ``MissingExtraError``.
         """
-        self._connection = connected()
-        self._connection.execute(f"SET threads = {_THREADS}")
-        self._connection.execute("SET memory_limit = '1GB'")
-        self._connection.execute("SET temp_directory = ''")
-        self._connection.execute("SET enable_external_file_cache = false")
+        self._connection = connected(
+            threads=str(_THREADS), memory_limit="1GB", temp_directory="", enable_external_file_cache="false"
+        )
         self._catalog = Catalog(self._connection, directories, prefixes, cache_directory)
 
     def refresh(self, budget_s: float) -> bytes:

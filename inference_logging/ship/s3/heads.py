@@ -9,7 +9,8 @@ from typing import Any
 
 import orjson
 
-from inference_logging.errors import CorruptLineError, MissingExtraError
+from inference_logging.errors import CorruptLineError
+from inference_logging.read.table.engine import connected
 from inference_logging.ship.rows import OTHER
 from inference_logging.ship.s3.manifest import Account, Manifest
 
@@ -43,12 +44,10 @@ def _unchained(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def records(path: Path) -> Iterator[bytes]:
     """Iterate over the rows. Raises ``CorruptLineError``, ``MissingExtraError``."""
+    connection = connected("verifying Parquet", "query", threads="1")
+    import duckdb
+
     try:
-        import duckdb
-    except ImportError:
-        raise MissingExtraError("verifying Parquet", "duckdb", "query") from None
-    try:
-        connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "threads": "1"})
         answer = connection.execute(
             f"SELECT strftime(\"timestamp\", '%Y-%m-%dT%H:%M:%S.%f'), {', '.join(_HEAD)}, CAST({OTHER} AS VARCHAR) "
             "FROM read_parquet(?)",

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.table.engine import connected, json_lines, name, text
 from inference_logging.ship.rows import COLUMNS, OTHER, row
 from inference_logging.ship.s3.manifest import Account
 
@@ -35,11 +35,7 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         """Begin with no row."""
-        try:
-            import duckdb
-        except ImportError:
-            raise MissingExtraError("format=parquet", "duckdb", "query") from None
-        self._connect, self._error = duckdb.connect, duckdb.Error
+        self._connection = connected("format=parquet", "query", threads="1", memory_limit=_MEMORY)
         self._path, self._rows = path, path.with_name(f"{path.name}.rows")
         self._file = self._rows.open("wb")
         self._longest, self._count = _LEAST_BUFFER_BYTES, 0
@@ -53,32 +49,25 @@ class Table:
 
     def close(self, account: Account) -> None:
         """Write the file; the resource is the header's. Raises ``TableError``."""
+        import duckdb
+
         mean_bytes = self._file.tell() // max(1, self._count) + 1
         rows = min(max(_TOGETHER_BYTES // mean_bytes, _TOGETHER[0]), _TOGETHER[1])
         self._file.close()
         declared = account.header.get("resource")
         resource = declared if isinstance(declared, dict) else {}
-        types = ", ".join(f"{_text(name)}: {_text(kind)}" for name, kind in COLUMNS.items() if name not in RESOURCE)
-        source = (
-            f"read_json({_text(str(self._rows))}, format = 'newline_delimited', "
-            f"maximum_object_size = {self._longest}, columns = {{{types}}})"
-        )
-        values = ", ".join(f"{_value(resource.get(name))}::VARCHAR AS {_name(name)}" for name in RESOURCE)
-        own = ", ".join(_name(name) for name in COLUMNS if name not in RESOURCE)
-        connection = self._connect(
-            ":memory:", config={"autoinstall_known_extensions": "false", "threads": "1", "memory_limit": _MEMORY}
-        )
+        kinds = {column: kind for column, kind in COLUMNS.items() if column not in RESOURCE}
+        source = json_lines(self._rows, kinds, self._longest)
+        values = ", ".join(f"{_value(resource.get(key))}::VARCHAR AS {name(key)}" for key in RESOURCE)
         try:
-            connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET enable_progress_bar = false")
-            connection.execute(
-                f"COPY (SELECT {own}, {values} FROM {source}) TO {_text(str(self._path))} "
+            self._connection.execute(
+                f"COPY (SELECT {', '.join(map(name, kinds))}, {values} FROM {source}) TO {text(str(self._path))} "
                 f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {rows})"
             )
-        except self._error as error:
+        except duckdb.Error as error:
             raise TableError(f"DuckDB cannot write it: {error}") from None
         finally:
-            connection.close()
+            self._connection.close()
             self._rows.unlink()
 
 
@@ -92,13 +81,5 @@ def _row(raw: bytes, record: dict[str, Any]) -> bytes:
         return orjson.dumps({**head, OTHER: orjson.Fragment(raw)})
 
 
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _value(value: Any) -> str:
-    return _text(value) if isinstance(value, str) else "NULL"
+    return text(value) if isinstance(value, str) else "NULL"

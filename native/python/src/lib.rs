@@ -8,6 +8,7 @@
 compile_error!("inferlog needs an interpreter with the GIL: its core relies on it, and has not been tried without");
 
 mod answer;
+mod arrow;
 mod asgi;
 mod attributes;
 mod audit;
@@ -36,6 +37,7 @@ mod middleware;
 mod request_ids;
 mod response_header;
 mod route;
+mod rows;
 mod sampler;
 mod scope;
 mod service;
@@ -87,6 +89,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<status::PyMetrics>()?;
     module.add_class::<directory_watch::DirectoryWatch>()?;
     module.add_class::<comparison::PyComparison>()?;
+    module.add_class::<rows::RowReader>()?;
+    module.add_class::<rows::PyRows>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
     module.add("handle_record", bind(&stdlib::HANDLE_RECORD, module.as_any())?)?;

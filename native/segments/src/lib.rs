@@ -6,6 +6,7 @@
 //! segment_store                the inventory of a directory
 //! segment, segment_lock        names and headers; the lock of its writer
 //! segment_account, spans       the records of a segment by process; segment_spans for sealed segments
+//! rows                         records as rows: the members of a line in columns of types
 //! chain, line, json            a hash over lines, so that tampering shows; where a line ends; the content of some
 //! ```
 
@@ -16,6 +17,7 @@ pub mod json;
 pub mod line;
 pub mod retention;
 pub mod rotation;
+pub mod rows;
 pub mod segment;
 pub mod segment_account;
 pub mod segment_lock;

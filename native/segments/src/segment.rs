@@ -214,6 +214,27 @@ impl Utc {
     }
 }
 
+impl Utc {
+    /// Read its form in a line as nanoseconds since the Unix epoch, up to those of 63 bits; None for any other text.
+    pub fn parse(text: &str) -> Option<u64> {
+        let form = |at, form| text.as_bytes().get(at) == Some(&form);
+        let number = |from, to| text.get(from..to).and_then(digits);
+        let is_form = form(4, b'-') && form(7, b'-') && form(10, b'T') && form(13, b':') && form(16, b':');
+        if text.len() != timestamp::TIMESTAMP_BYTES || !is_form || !form(19, b'.') || !form(29, b'Z') {
+            return None;
+        }
+        let (year, month, day) = (number(0, 4)?, month_of(number(5, 7)?)?, number(8, 10)?);
+        let days = day_of_date(year, month, day)?;
+        let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+        // No 31st of February, and no leap second.
+        if timestamp::date(days) != (year as u32, month as u32, day as u32) || hour > 23 || minute.max(second) > 59 {
+            return None;
+        }
+        let seconds = days * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+        seconds.checked_mul(NANOS_PER_SECOND)?.checked_add(number(20, 29)?).filter(|nano| *nano < i64::MAX as u64)
+    }
+}
+
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04}-{:02}-{:02}T", self.year, self.month, self.day)?;
