@@ -42,7 +42,7 @@ test-hostile: build ### Run the tests with hostile clients at length: more examp
 
 test-truth: build ### Compare records with what clients know at length, and the reader of events with a slow parser (an hour)
 	cd native && env -u MAKEFLAGS -u MFLAGS EVENT_STREAMS=1000000 cargo test --quiet --release --package inferlog-request --test all events
-	TRUTH_AT_LENGTH=1 TRUTH_STREAMS=1000000 $(PYTHON) -m pytest --timeout=0 tests/truth
+	TRUTH_AT_LENGTH=1 TRUTH_STREAMS=1000000 $(PYTHON) -m pytest --timeout=0 -o faulthandler_timeout=0 tests/truth
 
 crash: build ## Kill processes under load at length, 3,000 of them; set CRASH_SEED to repeat a run
 	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash --timeout=1700 -o faulthandler_timeout=1800
