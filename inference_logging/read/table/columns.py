@@ -1,8 +1,8 @@
 """The columns of the table: every field of the catalogue that is one number, text or truth value, and where a row is.
 
-A record whose fields the columns do not have exactly is *odd*: a value of another type, a key twice, an object on the
-way to a dotted name (``"gen_ai": {…}``), a name that the segment's header gives, no readable time, no process. Its row
-says where it is and when; what it holds is read from its line.
+A record whose fields the columns do not have exactly is *odd*: a value of another type, a column's key twice, an object
+on the way to a dotted name (``"gen_ai": {…}``), a name that the segment's header gives, no readable time, no process.
+Its row says where it is and when; what it holds is read from its line.
 """
 
 from __future__ import annotations
