@@ -404,7 +404,7 @@ def test_a_name_that_no_record_has_is_refused(arguments: list[str], sentence: st
             ["--where", "attributes.n=1", "--where", "outcome=ok"],
             "each filter finds records, but no record passes all of them",
         ),
-        (["--where", "outcome==ok"], "no record has outcome==ok: write one =, outcome=ok (there are ok)"),
+        (["--where", "outcome==ok"], "no record has outcome==ok: write =, outcome=ok (there are ok)"),
         (
             ["--where", "duration_s>100ms"],
             "no record has duration_s>100ms: duration_s is a number, but '100ms' is not; in seconds, duration_s>0.1",
@@ -425,7 +425,7 @@ def test_following_says_why_there_is_nothing_so_far(two_services: Path) -> None:
     command = [*COMMAND, str(two_services), "--follow", "--where", "outcome=error"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stderr is not None
-        assert "waits for new records" in tail.stderr.readline()
+        assert "waiting for new records" in tail.stderr.readline()
         assert "tail: so far nothing: no record has outcome=error (there are ok)\n" in tail.stderr.readline()
         tail.kill()
 
@@ -434,6 +434,6 @@ def test_following_says_which_names_no_record_had_so_far(two_services: Path) -> 
     command = [*COMMAND, str(two_services), "--follow", "--where", "outcom=error"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stderr is not None
-        assert "waits for new records" in tail.stderr.readline()
+        assert "waiting for new records" in tail.stderr.readline()
         assert "so far no record has the field 'outcom', the nearest is 'outcome'" in tail.stderr.readline()
         tail.kill()

@@ -39,6 +39,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "model": MODEL,
 }
 """Short names, and the fields that each means: the first that a record has."""
+_WITH_ALIAS: Final = {field for fields in ALIASES.values() for field in fields}
 
 _MEANT: Final = {"==": "=", "=>": ">=", "<>": "!="}
 """What is no operator here, and the one that is meant."""
@@ -113,8 +114,11 @@ def full_name(field: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Return at most three known fields that may be meant: those whose last parts are the name, else similar ones."""
-    known = sorted(known, key=lambda one: (len(one), one))
+    """Return at most three known fields that may be meant: those whose last parts are the name, else similar ones.
+
+    A field that has a short name comes first, then the shortest one.
+    """
+    known = sorted(known, key=lambda one: (one not in _WITH_ALIAS, len(one), one))
     ends = [one for one in known if one.endswith(f".{name}")]
     return ends[:_MOST_NEAREST] or difflib.get_close_matches(name, known, _MOST_NEAREST, _SIMILAR)
 
