@@ -24,6 +24,8 @@ __all__ = [
     "RequestFactory",
     "RequestIds",
     "RequestObserver",
+    "RowReader",
+    "Rows",
     "Sampler",
     "Service",
     "Settings",
@@ -424,7 +426,7 @@ def fields() -> list[tuple[str, str, str, str, str, bool]]: ...
 
 @final
 class RowReader:
-    def __init__(self, columns: Sequence[tuple[str, str]], texts: Sequence[str], refused: Sequence[str]) -> None: ...
+    def __new__(cls, columns: Sequence[tuple[str, str]], texts: Sequence[str], refused: Sequence[str]) -> RowReader: ...
     def read(
         self, lines: Sequence[bytes], offsets: Sequence[int], last_ns: int, judge: Callable[[bytes], str | None]
     ) -> Rows: ...
