@@ -114,6 +114,19 @@ def test_conditions_find_what_python_finds(
     assert found(table, where=drawn[:1], order="oldest") == expected(by_key, drawn[:1])
 
 
+@pytest.mark.parametrize("member", ["gen_ai", "http", "http.response", "service.name", "severity", "status", "model"])
+def test_a_member_that_hides_a_column_is_found_by_its_own_value(tmp_path: Path, member: str) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    plain = {"timestamp": stamp(1), "event_name": "request", "pid": 1, "http.response.status_code": 200}
+    path = write_segment(logs, [plain, {**plain, member: "mine"}], resource=RESOURCES)
+    table = open_table(logs, tmp_path / "cache")
+    lines = lines_of(path, RESOURCES)
+    assert len(found(table, where=[f"{member}=mine"])) == 1
+    for where in (f"{member}=mine", f"{member}!=mine", "status=200", "service.name=chat"):
+        assert found(table, where=[where]) == expected(lines, [where]), where
+
+
 def severity(record: Mapping[str, Any]) -> int | None:
     names = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"]
     text = record.get("severity_text")
