@@ -355,6 +355,18 @@ def test_of_many_damaged_lines_a_few_are_reported_and_all_are_counted(tmp_path: 
     assert done.err.endswith("1,001 lines could not be counted\n")
 
 
+def test_the_least_and_the_largest_number_are_counted_and_drawn(tmp_path: Path) -> None:
+    durations = [0.0, 5e-324, 1e-9, 1.0, sys.float_info.max, sys.float_info.max]
+    write_segment(tmp_path / "logs", [request(number, duration_s=given) for number, given in enumerate(durations)])
+    page = tmp_path / "page.html"
+    assert run("stats", str(tmp_path / "logs"), "--html", str(page)).code == 0
+    assert page.stat().st_size > 0
+    found = figures(str(tmp_path / "logs"))
+    assert found["requests"] == len(durations)
+    assert found["duration_s"]["p99"] == pytest.approx(sys.float_info.max, rel=0.02)
+    assert found["duration_s"]["mean"] is None
+
+
 def test_html_and_json_exclude_each_other(tmp_path: Path) -> None:
     done = run("stats", str(tmp_path), "--json", "--html", str(tmp_path / "x.html"))
     assert done.code == 2

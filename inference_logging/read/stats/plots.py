@@ -72,13 +72,15 @@ def _heatmap(counts: Counts) -> Plot:
     found = [list(interval.duration.bars()) if interval else [] for interval in intervals]
     ends = [end for bars in found for bar in bars for end in bar[:2] if end > 0]
     low, high = (min(ends), max(ends)) if ends else (_LEAST_S, 1.0)
-    step = math.log(high / low) / _HEATMAP_ROWS if high > low else 1.0
+    # Differences of logarithms: a quotient may be beyond the largest number.
+    log_low = math.log(low)
+    step = (math.log(high) - log_low) / _HEATMAP_ROWS if high > low else 1.0
     cells = [[0.0] * _HEATMAP_ROWS for _ in intervals]
     for cell, bars in zip(cells, found, strict=True):
         for lower, upper, weight in bars:
-            place = math.log(max(math.sqrt(lower * upper), low) / low) / step
+            place = (math.log(max(math.sqrt(lower) * math.sqrt(upper), low)) - log_low) / step
             cell[min(int(place), _HEATMAP_ROWS - 1)] += weight
-    edges = [low * math.exp(step * row) for row in range(_HEATMAP_ROWS + 1)]
+    edges = [math.exp(log_low + step * row) for row in range(_HEATMAP_ROWS + 1)]
     data = {
         "x": beginnings, "width": counts.time_line.width_s, "edges": edges, "cells": cells, "unit": "s",
         "cellUnit": "{request}", "sync": "time",

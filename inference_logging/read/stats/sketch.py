@@ -8,6 +8,7 @@ the range of the values: 1 ns … 30 years is 2,100 buckets.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,6 +18,12 @@ PER_E: Final = 1 / math.log(_GAMMA)
 """Buckets in which values grow to e times themselves: the bucket of a value is the logarithm times this, rounded up."""
 SMALLEST: Final = 1e-9
 """What is less counts as zero."""
+_LARGEST_LOGARITHM: Final = math.log(sys.float_info.max)
+
+
+def edge(bucket: float) -> float:
+    """Return the upper end of a bucket; the largest number, where that is beyond it."""
+    return math.exp(min(bucket / PER_E, _LARGEST_LOGARITHM))
 
 
 class Sketch:
@@ -79,13 +86,13 @@ class Sketch:
 
     @property
     def mean(self) -> float | None:
-        """The mean of all counted values; None if there are none."""
-        return self.sum / self.count if self.count else None
+        """The mean of all counted values; None if there are none, or if their sum is beyond the largest number."""
+        return self.sum / self.count if self.count and math.isfinite(self.sum) else None
 
     def bars(self) -> Iterator[tuple[float, float, float]]:
         """Iterate over lower end, upper end and weight of each bucket with something in it, from the smallest."""
         if self.zeros:
             yield 0.0, 0.0, self.zeros
         for index in sorted(self.buckets):
-            upper = math.exp(index / PER_E)
+            upper = edge(index)
             yield upper / _GAMMA, upper, self.buckets[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ import orjson
 
 from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.stats.sketch import PER_E, SMALLEST, Sketch
+from inference_logging.read.stats.sketch import PER_E, SMALLEST, Sketch, edge
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.columns import COLUMNS, SEVERITIES, SEVERITY, TIMESTAMP
 from inference_logging.read.table.conditions import with_value
@@ -279,7 +280,7 @@ def _histogram(sketch: Sketch) -> dict[str, list[float]]:
     for bucket, weight in sketch.buckets.items():
         bars[-(-bucket // _PER_BAR)] = bars.get(-(-bucket // _PER_BAR), 0.0) + weight
     every = range(min(bars), max(bars) + 1)
-    edges += [math.exp(_PER_BAR * (bar - 1) / PER_E) for bar in every] + [math.exp(_PER_BAR * every[-1] / PER_E)]
+    edges += [edge(_PER_BAR * bar) for bar in range(every[0] - 1, every[-1] + 1)]
     return {"edges": edges, "counts": [*counts, *(bars.get(bar, 0.0) for bar in every)]}
 
 
@@ -288,7 +289,8 @@ def _heatmap(search: Search, member: str, buckets: _Buckets, query: Mapping[str,
     low, high = search.cursor.execute(
         f"SELECT min({member}) FILTER ({member} > 0), max({member}) FROM ({search.relation})", search.values
     ).fetchall()[0]
-    high = high if high is not None and high > 0 else 1.0
+    # Room for an edge above it, also for the largest number.
+    high = min(high, sys.float_info.max / 4) if high is not None and high > 0 else 1.0
     low = min(max(low if low is not None else high, high * _HEATMAP_SPAN), high)
     # A little more than the greatest, which belongs to the last row.
     high = high * 1.000_001 if low < high else high * 2.0
