@@ -11,9 +11,9 @@ FUZZ_TARGETS := queue_file record extract redact events heads
 FUZZ_SECONDS := 600
 
 # What the other half of the core can change: its tests, and those of processes that start, fork, end and are killed.
-PORTABLE_TESTS := tests/crash $(wildcard $(patsubst %,tests/test_%.py,audit* c cleaning control* file_modes \
-	flight_recorder forks health hostile_memory housekeeping lifespan listen* logger metrics_killed metrics_workers no_room \
-	ordinary_calls platform processes recover* recycling watchdog))
+PORTABLE_TESTS := tests/crash $(patsubst %,tests/test_%.py,audit audit_forms audit_tampering c cli_usage control \
+	flight_recorder forks health hostile_sockets housekeeping keywords lifespan listen listen_each listener_binary logger \
+	metrics_prometheus no_room processes public recover recover_copies recycling)
 # A copy of the checkout, so that the package has the portable core there and keeps its own here.
 test-portable: build ## Run what depends on the platform with the half of the core that macOS has
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet --features inferlog-queue/portable \

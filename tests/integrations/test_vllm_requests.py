@@ -311,7 +311,8 @@ class Answer:
         facts = {**read(self.body, SSE).facts(), "http.response.body.size": len(self.body)}
         facts["gen_ai.response.id"] = answers[0]["id"]
         facts["gen_ai.response.model"] = answers[0]["model"]
-        facts["gen_ai.response.finish_reasons"] = [reason for event in documents for reason in reasons(event)]
+        # A complete answer of Responses has none.
+        facts["gen_ai.response.finish_reasons"] = [why for event in documents for why in reasons(event)] or None
         usages = [answer["usage"] for answer in answers if answer.get("usage")]
         for usage in usages:
             facts["gen_ai.usage.input_tokens"] = next(usage[name] for name in INPUT if name in usage)

@@ -92,7 +92,11 @@ class Wire:
         while not self._ending.is_set():
             with contextlib.suppress(OSError):
                 client, _ = self._server.accept()
-                server = socket.create_connection(("127.0.0.1", self._port))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._port))
+                except OSError:
+                    client.close()
+                    raise
                 left = self._random.randint(1, 2 * self._breaks_after)
                 for pair in ((client, server, left), (server, client, 1 << 60)):
                     threading.Thread(target=self._pass, args=pair, daemon=True).start()
