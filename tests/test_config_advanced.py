@@ -235,7 +235,7 @@ def test_a_wrong_or_missing_file_has_the_exit_code_2_and_is_named(written: Write
     old, wrong = written("old", ""), written("wrong", "slow_s: -1\n")
     result = run("config", "diff", old, wrong)
     assert (result.code, result.out) == (2, "")
-    assert "slow_s=-1 (file)" in result.err
+    assert re.search(rf"{re.escape(wrong)}:\d+: slow_s=-1 \(file\)", result.err)
     result = run("config", "diff", old, str(tmp_path / "none.yaml"))
     assert (result.code, result.out) == (2, "")
     assert f"{tmp_path / 'none.yaml'}: no such file" in result.err

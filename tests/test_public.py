@@ -263,3 +263,11 @@ def test_a_package_is_installed_where_a_person_agrees_or_nobody_can_be_asked(mac
     assert (code, "went on" in said) == (0, True), said
     assert (machine / "installed").read_text() == "install -qq -y its-package\n"
     assert "apt-get install its-package would install it" in said
+
+
+def test_compiling_the_core_says_how_long_it_takes_before_and_shows_its_steps() -> None:
+    command = ["make", "-n", "-W", "pyproject.toml", "build"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    (at,) = (number for number, line in enumerate(lines) if "maturin develop" in line)
+    assert "minutes on two cores the first time" in lines[at - 1]
+    assert "--quiet" not in lines[at]

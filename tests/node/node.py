@@ -84,7 +84,7 @@ class Node(ControlPlane):
 
     @contextlib.contextmanager
     def frozen(self, folder: Path) -> Iterator[None]:
-        """Let whoever writes to the disk of a folder wait."""
+        """Make all writes to the disk of a folder wait."""
         # It thaws by itself too, outside the node's processes: nothing that waits for a disk can be killed.
         _, target, mounts, *_ = self.within
         freeze, thaw = (f"fsfreeze --{what} '{folder}'" for what in ("freeze", "unfreeze"))

@@ -58,7 +58,7 @@ def files() -> dict[Path, str]:
     defaults = {name: Config.model_fields[name].default for name in COUNTED_WITH}
     read = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     # Null for a user is the user that the cluster gives.
-    told = {name: value for name, value in read.items() if name != "podSecurityContext"}
+    given = {name: value for name, value in read.items() if name != "podSecurityContext"}
 
     def table(what: str, content: Mapping[str, Any]) -> str:
         """Return a line for each name."""
@@ -72,7 +72,7 @@ def files() -> dict[Path, str]:
         CHART / "files" / "defaults.yaml": table("The package's defaults that templates count with", defaults),
         CHART / "files" / "parameters.yaml": table("Which texts the parameters of `config` allow", said(config)),
         CHART / "files" / "values.yaml": table(
-            "The defaults of values.yaml, which no template can read", _without_null(told)
+            "The defaults of values.yaml, which no template can read", _without_null(given)
         ),
         CHART / "library" / "templates" / "_defaults.tpl": _template(defaults),
     }
