@@ -421,19 +421,17 @@ def test_an_empty_answer_says_in_one_line_why(arguments: list[str], why: str, tw
     assert run("tail", str(two_services), "--trace", "4bf9", "-n", "0") == (0, "", ""), "none is wanted"
 
 
-def test_following_says_why_there_is_nothing_so_far(two_services: Path) -> None:
-    command = [*COMMAND, str(two_services), "--follow", "--where", "outcome=error"]
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("outcome=error", "tail: so far nothing: no record has outcome=error (there are ok)\n"),
+        ("outcom=error", "so far no record has the field 'outcom', the nearest is 'outcome'"),
+    ],
+)
+def test_following_says_why_there_is_nothing_so_far(where: str, why: str, two_services: Path) -> None:
+    command = [*COMMAND, str(two_services), "--follow", "--where", where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stderr is not None
         assert "waiting for new records" in tail.stderr.readline()
-        assert "tail: so far nothing: no record has outcome=error (there are ok)\n" in tail.stderr.readline()
-        tail.kill()
-
-
-def test_following_says_which_names_no_record_had_so_far(two_services: Path) -> None:
-    command = [*COMMAND, str(two_services), "--follow", "--where", "outcom=error"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
-        assert tail.stderr is not None
-        assert "waiting for new records" in tail.stderr.readline()
-        assert "so far no record has the field 'outcom', the nearest is 'outcome'" in tail.stderr.readline()
+        assert why in tail.stderr.readline()
         tail.kill()
