@@ -33,6 +33,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[Any]:
     yield structlog.get_logger("cart")
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
+    logging.setLoggerClass(logging.Logger)  # The factory of structlog has set its own.
 
 
 @pytest.fixture
