@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+BOUNDED: Final = {
+    "threads": "2", "memory_limit": "1GB", "temp_directory": "", "enable_external_file_cache": "false",
+}  # fmt: skip
+"""Settings with which a question takes little memory, however much it reads."""
 
 
 def connected(purpose: str = "view", extra: str | None = None, **settings: str) -> DuckDBPyConnection:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -45,6 +46,7 @@ class Part:
         self.resource: dict[str, str] = {}
         self.rows = self.odd = self.unreadable = 0
         self.last_is_footer = False
+        self.dropped: list[tuple[str, str, str, str, int]] = []
         self.times: tuple[int, int] | None = None
         self._last_ns = begun_ns
         self._has_small = False
@@ -132,10 +134,34 @@ class Part:
         record = _parsed(line)
         if record is None:
             self.unreadable += 1
-        if record is None or is_framing(record):
+            return None
+        if is_framing(record):
+            self._take_dropped(record)
             return None
         time = record.get(TIMESTAMP)
         return time if isinstance(time, str) else ""
+
+    def _take_dropped(self, footer: dict[str, Any]) -> None:
+        try:
+            self.dropped += [
+                (str(footer.get(TIMESTAMP)), *one)
+                for process in footer.get("processes", ())
+                for one in dropped(process.get("boot_id"), process.get("dropped", {}))
+            ]
+        except (AttributeError, TypeError):
+            self.unreadable += 1
+
+
+def dropped(boot_id: Any, reasons: Any) -> list[tuple[str, str, str, int]]:
+    """Return process, reason, level and number of the records that a process reports as dropped.
+
+    Raises AttributeError, TypeError for what no listener reports.
+    """
+    return [
+        (str(boot_id), reason, level, index(number))
+        for reason, levels in reasons.items()
+        for level, number in levels.items()
+    ]
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
