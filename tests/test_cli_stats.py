@@ -60,49 +60,6 @@ def some_requests(count: int = 500) -> list[dict[str, Any]]:
     ]
 
 
-def exact_quantile(weighted: list[tuple[float, float]], share: float) -> float:
-    rank = share * sum(weight for _, weight in weighted)
-    for value, weight in sorted(weighted):
-        rank -= weight
-        if rank <= 0:
-            return value
-    raise AssertionError("unreachable")
-
-
-def test_the_figures_are_those_of_a_plain_count_over_the_records(tmp_path: Path) -> None:
-    records = some_requests()
-    write_segment(tmp_path, [*records[:250], log(1)], compressed=True)
-    write_segment(tmp_path, [*records[250:], log(2)], number=2, second=25)
-    found = figures(str(tmp_path))
-
-    def weight_of(**conditions: str) -> float:
-        chosen = [r for r in records if all(r[name.replace("__", ".")] == value for name, value in conditions.items())]
-        return sum(float(r["adjusted_count"]) for r in chosen)
-
-    assert found["request_records"] == 500
-    assert found["requests"] == weight_of()
-    assert found["outcomes"] == {name: weight_of(outcome=name) for name in ("ok", "error", "timeout")}
-    assert found["routes"]["/a"]["requests"] == weight_of(http__route="/a")
-    assert found["models"]["large"]["outcomes"]["ok"] == weight_of(gen_ai__response__model="large", outcome="ok")
-    assert found["events"] == {"request": 500, "log": 2}
-    assert (found["first"], found["last"], found["seconds"]) == (stamp(0), stamp(49.9), pytest.approx(49.9))
-    assert found["requests_per_s"] == pytest.approx(weight_of() / 49.9)
-    tokens = sum(r["gen_ai.usage.input_tokens"] * r["adjusted_count"] for r in records)
-    assert found["input_tokens"] == tokens
-    assert sum(model["input_tokens"] for model in found["models"].values()) == tokens
-    for key, field, factor in (
-        ("duration_s", "duration_s", 1.0),
-        ("time_to_first_chunk_s", "gen_ai.response.time_to_first_chunk", 1.0),
-        ("time_per_chunk_s", "chunk_gap_mean_us", 1e-6),
-        ("time_per_output_token_s", "gen_ai.response.time_per_output_token", 1.0),
-        ("output_tokens_per_s", "gen_ai.response.output_tokens_per_second", 1.0),
-    ):
-        weighted = [(r[field] * factor, r["adjusted_count"]) for r in records]
-        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-            assert found[key][name] == pytest.approx(exact_quantile(weighted, share), rel=0.0101), (key, name)
-        assert found[key]["greatest"] == pytest.approx(max(value for value, _ in weighted))
-
-
 def test_only_the_records_of_the_time_asked_for_are_counted(tmp_path: Path) -> None:
     write_segment(tmp_path, [request(second) for second in range(10)])
     assert figures(str(tmp_path), "--since", "2026-11-21T05:00:03Z")["requests"] == 7
@@ -299,22 +256,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in sorted(value.items())}
     return float(f"{value:.9g}") if isinstance(value, float) else value
-
-
-def test_a_list_of_gaps_changes_nothing_wherever_it_stands(tmp_path: Path) -> None:
-    odd = 'x,"chunk_gaps_us":[1'
-    write_segment(
-        tmp_path,
-        [
-            request(1, chunk_gaps_us=[1, 2, 3], url__path=odd, gen_ai__response__finish_reasons=["stop"]),
-            request(2, chunk_gaps_us=[], error__type="]"),
-            request(3, url__path=odd, error__type="]"),
-            log(4, odd, attributes={"a": 1, "chunk_gaps_us": [[1], [2]]}),
-        ],
-    )
-    found = figures(str(tmp_path))
-    assert (found["events"], found["corrupt_lines"]) == ({"request": 3, "log": 1}, 0)
-    assert found["duration_s"]["mean"] == 0.5
 
 
 def test_of_many_damaged_lines_a_few_are_reported_and_all_are_counted(tmp_path: Path) -> None:

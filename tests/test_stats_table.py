@@ -35,7 +35,11 @@ NAMES: Final = st.sampled_from(["a", "b", "(other)", "é\0\"'", "x" * 300])
 FIELDS: Final = {
     "duration_s": NUMBERS,
     "chunk_gap_mean_us": st.integers(0, 10**7),
+    "gen_ai.response.time_to_first_chunk": NUMBERS,
+    "gen_ai.response.time_per_output_token": NUMBERS,
+    "gen_ai.response.output_tokens_per_second": NUMBERS,
     "gen_ai.usage.input_tokens": st.integers(0, 10**6),
+    "gen_ai.usage.output_tokens": st.integers(0, 10**6),
     "adjusted_count": st.sampled_from([1.0, 2.5, 1e6, -1]),
     "gen_ai.response.model": NAMES,
     "gen_ai.request.model": NAMES,
@@ -70,16 +74,21 @@ def text(record: Mapping[str, Any], otherwise: str, *names: str) -> str:
     return otherwise
 
 
-def is_sketch_of(sketch: Sketch, records: Sequence[Mapping[str, Any]], name: str, unit: float = 1.0) -> bool:
-    """Return whether a sketch has all values, and each quantile is that of sorting."""
+def assert_distributed(sketch: Sketch, records: Sequence[Mapping[str, Any]], name: str, unit: float = 1.0) -> None:
+    """Compare with sorting."""
     found = sorted((value * unit, weight(r)) for r in records if (value := number(r, name)) is not None)
+    assert sketch.values == len(found)
     assert sketch.count == pytest.approx(sum(times for _, times in found))
     for share in (0.5, 0.9, 0.99) if found else ():
-        left, answer = share * sketch.count, sketch.quantile(share)
-        near = [value for value, times in found if abs(left := left - times) < 1e-6 * sketch.count or left < 0]
-        # Where a rank is on the border of two values, the last digits of a sum decide.
-        assert any(answer == pytest.approx(value, rel=0.0101, abs=1e-9) for value in near[:2]), (share, answer, found)
-    return True
+        rank, below, at_rank = share * sketch.count, 0.0, []
+        for value, times in found:
+            # Where a rank is on the border of two values, the last digits of a sum decide.
+            if below <= rank * (1 + 1e-6) and below + times >= rank * (1 - 1e-6):
+                at_rank.append(value)
+            below += times
+        answer = sketch.quantile(share)
+        assert any(answer == pytest.approx(value, rel=0.0101, abs=1e-9) for value in at_rank), (answer, at_rank)
+    assert not found or sketch.greatest == found[-1][0]
 
 
 def assert_counts(group: Group, records: Sequence[Mapping[str, Any]]) -> None:
@@ -89,10 +98,13 @@ def assert_counts(group: Group, records: Sequence[Mapping[str, Any]]) -> None:
     assert group.records == len(records)
     assert group.outcomes == pytest.approx(dict(outcomes))
     assert group.requests == pytest.approx(sum(map(weight, records)))
-    tokens = sum((number(r, "gen_ai.usage.input_tokens") or 0) * weight(r) for r in records)
-    assert group.input_tokens == pytest.approx(tokens)
-    assert is_sketch_of(group.duration, records, "duration_s")
-    assert is_sketch_of(group.chunk_gap, records, "chunk_gap_mean_us", 1e-6)
+    for found, name in ((group.input_tokens, "input_tokens"), (group.output_tokens, "output_tokens")):
+        assert found == pytest.approx(sum((number(r, f"gen_ai.usage.{name}") or 0) * weight(r) for r in records))
+    assert_distributed(group.duration, records, "duration_s")
+    assert_distributed(group.chunk_gap, records, "chunk_gap_mean_us", 1e-6)
+    assert_distributed(group.first_chunk, records, "gen_ai.response.time_to_first_chunk")
+    assert_distributed(group.per_token, records, "gen_ai.response.time_per_output_token")
+    assert_distributed(group.tokens_per_s, records, "gen_ai.response.output_tokens_per_second")
 
 
 # To make a failing case smaller would take many minutes.
@@ -120,6 +132,7 @@ def test_the_figures_are_those_of_sorting_and_adding_up_whatever_values_are(fiel
             assert_counts(group, [record for record in twice if text(record, *names) == key])
     assert sum(group.records for group in counts.intervals.values()) == len(twice)
     assert (counts.first, counts.last) == (stamp(0), stamp(len(records) - 1))
+    assert figures(counts)["requests_per_s"] == pytest.approx(sum(map(weight, twice)) / (len(records) - 1))
     usual = [weight(record) for record in twice if (number(record, "http.response.status_code") or 0) // 100 == 2]
     assert counts.whole.statuses.get("2xx", 0.0) == pytest.approx(sum(usual))
 

@@ -135,9 +135,8 @@ class Counts:
 
 def count(cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[int, int]) -> Counts:
     """Count the records of segments from one time on, before the other: nanoseconds since the Unix epoch."""
-    question = Question({"from_ns": between[0], "to_ns": between[1]})
     lost, corrupt = _dropped(cursor, entries, between)
-    search = Search(cursor, question, entries)
+    search = Search(cursor, Question({"from_ns": between[0], "to_ns": between[1]}), entries)
     search.run(_SHAPE, _found)
     events = _frequent(search, "event")
     ((without_time,),) = search.ask("SELECT count(*) FROM {rows} WHERE event = 'request' AND t IS NULL")
@@ -146,7 +145,7 @@ def count(cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[i
     interval_s = _interval_s(first or 0, last or 0)
     models, routes = (_groups(search, _most_used(search, column)) for column in ("model", "route"))
     intervals = _groups(search, f"t // {interval_s * 1_000_000_000}", _MEASURES[:1])
-    facts = [entry.facts for entry in search.entries if entry.facts is not None]
+    unreadable = sum(entry.facts.unreadable for entry in entries if entry.facts is not None)
     return Counts(
         whole=models.pop(None, Group()),
         models=_by_use(models),
@@ -156,7 +155,7 @@ def count(cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[i
         events=events,
         sampled_by=_frequent(search, "sampled_by"),
         dropped=lost,
-        corrupt_lines=corrupt + without_time + sum(one.unreadable for one in facts),
+        corrupt_lines=corrupt + without_time + unreadable,
         times=None if first is None else (first, last),
     )
 
