@@ -49,6 +49,12 @@ def texts(values: Iterable[str]) -> str:
     return f"[{', '.join(map(text, values))}]"
 
 
+def write_parquet(connection: DuckDBPyConnection, source: str, path: Path, together: int, level: int = 3) -> None:
+    """Write rows, given as SQL, as a Parquet file; ``together`` are in a row group."""
+    options = f"FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {level}, ROW_GROUP_SIZE {together}"
+    connection.execute(f"COPY ({source}) TO {text(str(path))} ({options}, USE_TMP_FILE false)")
+
+
 def json_lines(path: Path, columns: Mapping[str, str], longest: int) -> str:
     """Return a file of JSON lines, of so many bytes at most, as SQL: a relation with these columns of these types."""
     types = ", ".join(f"{text(column)}: {text(kind)}" for column, kind in columns.items())

@@ -18,7 +18,7 @@ from inference_logging._native import RowReader
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.reading import is_framing
 from inference_logging.read.table.columns import ALL, COLUMNS, REFUSED, TEXTS, TIMESTAMP
-from inference_logging.read.table.engine import connected, name, text
+from inference_logging.read.table.engine import connected, name, text, write_parquet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,12 +87,11 @@ class Part:
 
     def write(self, cursor: DuckDBPyConnection, path: Path) -> None:
         """Write the rows as a Parquet file."""
-        options = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, USE_TMP_FILE false"
         # Each thread keeps row groups of its own: one takes half the memory of two, and as long.
         writer = cursor if self.tables else connected(threads="1")
         with self._source(writer) as rows:
             source = " UNION ALL ".join([*(f"FROM {table}" for table in self.tables), rows])
-            writer.execute(f"COPY ({source}) TO {text(str(path))} ({options}, ROW_GROUP_SIZE {_ROW_GROUP})")
+            write_parquet(writer, source, path, _ROW_GROUP, level=1)
 
     def drop(self, cursor: DuckDBPyConnection) -> None:
         """Remove the rows from memory."""
