@@ -29,7 +29,7 @@ from tests.segment_files import log, request, stamp, write_segment
 from tests.table_questions import ask, open_table
 
 LARGEST: Final = sys.float_info.max
-ODD: Final = st.sampled_from([None, "", "7", True, [1], {"a": 1}, 2**53, 2**63, 2**64 - 1, 1e300])
+ODD: Final = st.sampled_from([None, "", "7", "NaN", True, [1], {"a": 1}, 2**53, 2**63, 2**64 - 1, 1e300])
 NUMBERS: Final = st.sampled_from([0.0, 5e-324, 1e-9, 0.25, 3, 1e9]) | st.floats(1e-6, 1e6)
 NAMES: Final = st.sampled_from(["a", "b", "(other)", "é\0\"'", "x" * 300])
 FIELDS: Final = {
@@ -44,6 +44,7 @@ FIELDS: Final = {
     "gen_ai.response.model": NAMES,
     "gen_ai.request.model": NAMES,
     "http.route": NAMES,
+    "sampled_by": st.sampled_from(["head", "tail"]),
     "outcome": st.sampled_from(["ok", "error", "client_disconnect"]),
     "http.response.status_code": st.integers(90, 610),
 }
@@ -131,6 +132,7 @@ def test_the_figures_are_those_of_sorting_and_adding_up_whatever_values_are(fiel
         for key, group in groups.items():
             assert_counts(group, [record for record in twice if text(record, *names) == key])
     assert sum(group.records for group in counts.intervals.values()) == len(twice)
+    assert counts.sampled_by == Counter(text(record, "head", "sampled_by") for record in twice)
     assert (counts.first, counts.last) == (stamp(0), stamp(len(records) - 1))
     assert figures(counts)["requests_per_s"] == pytest.approx(sum(map(weight, twice)) / (len(records) - 1))
     usual = [weight(record) for record in twice if (number(record, "http.response.status_code") or 0) // 100 == 2]

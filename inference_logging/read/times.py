@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-from functools import lru_cache
+from datetime import datetime, timedelta, timezone
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -14,14 +13,10 @@ def timestamp(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
 
 
-def unix_s(stamp: str) -> float:
-    """Return a record's timestamp as seconds since the Unix epoch. Raises ``ValueError`` if it is not one."""
-    return _minute(stamp[:16]) + float(stamp[17:-1])
-
-
-@lru_cache(maxsize=64)
-def _minute(stamp: str) -> float:
-    return datetime.strptime(stamp, "%Y-%m-%dT%H:%M").replace(tzinfo=timezone.utc).timestamp()
+def stamp(unix_nano: int) -> str:
+    """Return Unix nanoseconds as records have a time."""
+    seconds, nano = divmod(unix_nano, 1_000_000_000)
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{nano:09}Z"
 
 
 def unix_nano(timestamp: str) -> int:

@@ -11,11 +11,11 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from inference_logging.read.export.requests import Request, number
 from inference_logging.read.segments import Segment
+from inference_logging.read.times import stamp
 
 VERSION: Final = 1
 ADVICE: Final = {
@@ -218,7 +218,4 @@ def _reasons(counts: Mapping[str, int]) -> str:
 
 
 def _time(unix_nano: int | None) -> str | None:
-    if unix_nano is None:
-        return None
-    whole, nano = divmod(unix_nano, 1_000_000_000)
-    return datetime.fromtimestamp(whole, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{nano:09}Z"
+    return None if unix_nano is None else stamp(unix_nano)

@@ -196,16 +196,12 @@ def read_segment(
     framing: bool = False,
     on_corrupt: OnCorrupt | None = None,
     progress: Callable[[int], object] | None = None,
-    loads: Callable[[bytes], Any] = orjson.loads,
 ) -> Iterator[Record]:
-    """Iterate over the records of one segment; see ``read_records``.
-
-    ``loads`` parses a line: a caller that needs only a part of each record can skip the rest.
-    """
+    """Iterate over the records of one segment; see ``read_records``."""
     number = 0
     try:
         for number, line in enumerate(_lines(_blocks(segment.path, progress)), 1):
-            record = parse(line, segment, number, on_corrupt, loads)
+            record = parse(line, segment, number, on_corrupt)
             if record is not None and (framing or not is_framing(record)):
                 yield record
     except FileNotFoundError:
@@ -213,7 +209,7 @@ def read_segment(
             return
         # It was compressed or removed since it was listed: then this finds nothing either.
         compressed = segment._replace(path=segment.path.with_name(segment.name + ".zst"))
-        yield from read_segment(compressed, framing=framing, on_corrupt=on_corrupt, progress=progress, loads=loads)
+        yield from read_segment(compressed, framing=framing, on_corrupt=on_corrupt, progress=progress)
     except _DamagedError as damage:
         _report(CorruptLineError(str(segment.path), number + 1, str(damage)), on_corrupt)
 
@@ -237,14 +233,13 @@ def parse(
     segment: Segment,
     number: int,
     on_corrupt: OnCorrupt | None,
-    loads: Callable[[bytes], Any] = orjson.loads,
 ) -> Record | None:
     """Return the record of a line; None, after a report, if it is none."""
     if isinstance(line, LongLine):
         _report(CorruptLineError(str(segment.path), number, f"longer than {LONGEST_LINE_BYTES} bytes"), on_corrupt)
         return None
     try:
-        record = loads(line)
+        record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         _report(CorruptLineError(str(segment.path), number, f"not JSON: {error}"), on_corrupt)
         return None

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.segments.columns import MODEL
 from inference_logging.read.table.catalog import Entry
-from inference_logging.read.table.conditions import stamp
 from inference_logging.read.table.engine import name, text
 from inference_logging.read.table.part import dropped
 from inference_logging.read.table.rows import number
 from inference_logging.read.table.search import MOMENT, Question, Record, Search
 from inference_logging.read.table.sketch import WEIGHT, Sketch, sketches
-from inference_logging.read.times import unix_nano
+from inference_logging.read.times import stamp, unix_nano
 from inference_logging.read.where import as_text, is_absent, look_up
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.table.columns import COLUMNS, SEVERITIES, SEVERITY, TIMESTAMP
 from inference_logging.read.table.engine import name
+from inference_logging.read.times import stamp
 from inference_logging.read.where import ALIASES, Condition
 
 _BOUNDS: Final = {"BIGINT": (-(1 << 63), (1 << 63) - 1), "UBIGINT": (0, (1 << 64) - 1)}
@@ -144,12 +144,3 @@ def _first(is_past: Callable[[str], bool]) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if is_past(stamp(middle)) else (middle + 1, high)
     return low
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def stamp(unix_ns: int) -> str:
-    """Return a time as records have it."""
-    seconds, nanos = divmod(unix_ns, 1_000_000_000)
-    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{nanos:09}Z"

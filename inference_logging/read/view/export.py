@@ -14,7 +14,6 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
@@ -27,6 +26,7 @@ from inference_logging.read.export.run import row_of
 from inference_logging.read.export.spool import Spool
 from inference_logging.read.export.statement import Books, Requests, Statement
 from inference_logging.read.segments import Record, Segment, segments
+from inference_logging.read.times import stamp
 from inference_logging.read.view import queries
 from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import pages, records_of
@@ -181,13 +181,7 @@ def _conditions(query: Query) -> dict[str, Any]:
 
 
 def _value(row: Mapping[str, Any], name: str) -> Any:
-    return _stamp(int(row["timestamp_ns"])) if name == "timestamp" else row.get(name)
-
-
-def _stamp(unix_ns: int) -> str:
-    """Return a time as records have it."""
-    whole, nano = divmod(unix_ns, 1_000_000_000)
-    return datetime.fromtimestamp(whole, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{nano:09}Z"
+    return stamp(int(row["timestamp_ns"])) if name == "timestamp" else row.get(name)
 
 
 def _lines_of(rows: Sequence[Sequence[Any]]) -> bytes:
