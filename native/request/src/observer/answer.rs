@@ -91,7 +91,7 @@ impl Observer {
     fn pass(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
         let Some(events) = self.events.as_mut().filter(|_| !more || !bytes.is_empty()) else { return 0 };
         let passed = events.read(bytes, !more);
-        self.unusual |= events.has_failed();
+        self.unusual |= passed.has_failed;
         if !bytes.is_empty() {
             self.timeline.bytes(now);
         }

@@ -69,11 +69,18 @@ impl Timeline {
         } else {
             self.gap(now.saturating_sub(self.last), gaps_limit);
         }
-        for _ in 1..chunks {
-            self.gap(0, gaps_limit);
+        if chunks > 1 {
+            self.no_gaps(chunks - 1, gaps_limit);
         }
         self.chunks += u64::from(chunks);
         self.last = now;
+    }
+
+    /// More chunks came in the same message.
+    #[cold]
+    #[inline(never)]
+    fn no_gaps(&mut self, chunks: u32, limit: usize) {
+        (0..chunks).for_each(|_| self.gap(0, limit));
     }
 
     #[inline]
