@@ -15,7 +15,7 @@ impl RequestObserver {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub(super) fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
-        let Some(message) = dict(message) else { return None };
+        let message = dict(message)?;
         let (keys, mut kept) = (&self.shared().keys, [None, None]);
         let seen = Message::read(&message, keys).unwrap_or_else(|| Message::look_up(&message, keys, &mut kept));
         let kinds = &self.shared().kinds;
