@@ -13,6 +13,7 @@ import pytest
 
 from inference_logging.cli import query_table
 from inference_logging.cli.questions import QUESTIONS
+from inference_logging.read.table import catalog
 from tests.command_line import run
 from tests.identity import BODY, Configure, records_of
 from tests.segment_files import log, request, write_segment
@@ -54,7 +55,7 @@ NEEDS_LINES = [
 
 @pytest.fixture(name="logs")
 def _logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(query_table, "LEAST_BYTES", 0)
+    monkeypatch.setattr(catalog, "LEAST_KEPT_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     directory = tmp_path / "logs"
     names = ["t0", "t,1", 't"2', "", "é'3"]
@@ -134,7 +135,7 @@ def test_records_of_an_unusual_form_are_read_from_their_lines(
 
 
 def test_rows_of_few_bytes_stay_in_memory(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query_table, "LEAST_BYTES", 1 << 30)
+    monkeypatch.setattr(catalog, "LEAST_KEPT_BYTES", 1 << 30)
     uses = count_uses(monkeypatch)
     assert answer(logs, "SELECT count(*) FROM requests") == answer(logs, "SELECT count(*) FROM requests", "--no-index")
     assert uses == [True]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from inference_logging.read.segments import segments
+from inference_logging.read.stats.counting import count
 from inference_logging.read.stats.counts import Counts
 from inference_logging.read.stats.plots import plots
 from inference_logging.read.stats.report import page as make_page
@@ -130,26 +132,26 @@ def test_the_page_is_readable_in_light_and_dark_and_on_a_phone(shown: Page) -> N
         shown.set_viewport_size({"width": DESK, "height": 900})
 
 
-def test_without_requests_the_page_says_so_and_has_no_empty_plots() -> None:
-    counts = Counts()
-    counts.add(log(1))
-    source = make_page(counts, "logs")
+def counted(directory: Path, records: list[dict[str, Any]]) -> Counts:
+    write_segment(directory, records)
+    return count(segments(directory), None, None, lambda _: None).counts
+
+
+def test_without_requests_the_page_says_so_and_has_no_empty_plots(tmp_path: Path) -> None:
+    source = make_page(counted(tmp_path, [log(1)]), "logs")
     assert "No requests." in source
     assert "<figure" not in source
 
 
-def test_one_request_alone_makes_a_page() -> None:
-    counts = Counts()
-    counts.add(request(1, duration_s=0))
-    assert make_page(counts, "logs").count("<figure") == 3
+def test_one_request_alone_makes_a_page(tmp_path: Path) -> None:
+    assert make_page(counted(tmp_path, [request(1, duration_s=0)]), "logs").count("<figure") == 3
 
 
-def test_a_distribution_holds_every_request_and_its_median() -> None:
-    counts = Counts()
-    for number, seconds in enumerate([0, 0.01, 0.01, 0.5, 20]):
-        counts.add(request(number, duration_s=seconds))
-    (times,) = (plot for plot in plots(counts) if plot.name == "distribution")
-    (series,) = times.data["series"]
+def test_a_distribution_holds_every_request_and_its_median(tmp_path: Path) -> None:
+    times = enumerate([0, 0.01, 0.01, 0.5, 20])
+    counts = counted(tmp_path, [request(number, duration_s=seconds) for number, seconds in times])
+    (plot,) = (plot for plot in plots(counts) if plot.name == "distribution")
+    (series,) = plot.data["series"]
     assert sum(series["counts"]) == 5
     assert series["edges"] == sorted(series["edges"])
     assert len(series["edges"]) == len(series["counts"]) + 1
@@ -157,11 +159,8 @@ def test_a_distribution_holds_every_request_and_its_median() -> None:
     assert up_to_a_tenth == 3
 
 
-def test_the_heat_map_counts_each_request_once() -> None:
-    counts = Counts()
-    for record in records():
-        counts.add(record)
-    (heat,) = (plot for plot in plots(counts) if plot.kind == "heatmap")
+def test_the_heat_map_counts_each_request_once(tmp_path: Path) -> None:
+    (heat,) = (plot for plot in plots(counted(tmp_path, records())) if plot.kind == "heatmap")
     assert sum(map(sum, heat.data["cells"])) == 200
     assert {len(cell) + 1 for cell in heat.data["cells"]} == {len(heat.data["edges"])}
 

@@ -10,14 +10,14 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from inference_logging.cli.times import point_in_time
+from inference_logging.read.segments import segments
 from inference_logging.read.stats import counting
 from inference_logging.read.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Counts
 from tests.command_line import run
@@ -31,6 +31,11 @@ def figures(*arguments: str) -> dict[str, Any]:
     parsed = json.loads(done.out)
     assert isinstance(parsed, dict)
     return parsed
+
+
+def counted(directory: Path, records: Iterable[Mapping[str, Any]]) -> Counts:
+    write_segment(directory, records)
+    return counting.count(segments(directory), None, None, lambda _: None).counts
 
 
 def some_requests(count: int = 500) -> list[dict[str, Any]]:
@@ -53,49 +58,6 @@ def some_requests(count: int = 500) -> list[dict[str, Any]]:
         )
         for number in range(count)
     ]
-
-
-def exact_quantile(weighted: list[tuple[float, float]], share: float) -> float:
-    rank = share * sum(weight for _, weight in weighted)
-    for value, weight in sorted(weighted):
-        rank -= weight
-        if rank <= 0:
-            return value
-    raise AssertionError("unreachable")
-
-
-def test_the_figures_are_those_of_a_plain_count_over_the_records(tmp_path: Path) -> None:
-    records = some_requests()
-    write_segment(tmp_path, [*records[:250], log(1)], compressed=True)
-    write_segment(tmp_path, [*records[250:], log(2)], number=2, second=25)
-    found = figures(str(tmp_path))
-
-    def weight_of(**conditions: str) -> float:
-        chosen = [r for r in records if all(r[name.replace("__", ".")] == value for name, value in conditions.items())]
-        return sum(float(r["adjusted_count"]) for r in chosen)
-
-    assert found["request_records"] == 500
-    assert found["requests"] == weight_of()
-    assert found["outcomes"] == {name: weight_of(outcome=name) for name in ("ok", "error", "timeout")}
-    assert found["routes"]["/a"]["requests"] == weight_of(http__route="/a")
-    assert found["models"]["large"]["outcomes"]["ok"] == weight_of(gen_ai__response__model="large", outcome="ok")
-    assert found["events"] == {"request": 500, "log": 2}
-    assert (found["first"], found["last"], found["seconds"]) == (stamp(0), stamp(49.9), pytest.approx(49.9))
-    assert found["requests_per_s"] == pytest.approx(weight_of() / 49.9)
-    tokens = sum(r["gen_ai.usage.input_tokens"] * r["adjusted_count"] for r in records)
-    assert found["input_tokens"] == tokens
-    assert sum(model["input_tokens"] for model in found["models"].values()) == tokens
-    for key, field, factor in (
-        ("duration_s", "duration_s", 1.0),
-        ("time_to_first_chunk_s", "gen_ai.response.time_to_first_chunk", 1.0),
-        ("time_per_chunk_s", "chunk_gap_mean_us", 1e-6),
-        ("time_per_output_token_s", "gen_ai.response.time_per_output_token", 1.0),
-        ("output_tokens_per_s", "gen_ai.response.output_tokens_per_second", 1.0),
-    ):
-        weighted = [(r[field] * factor, r["adjusted_count"]) for r in records]
-        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-            assert found[key][name] == pytest.approx(exact_quantile(weighted, share), rel=0.0101), (key, name)
-        assert found[key]["greatest"] == pytest.approx(max(value for value, _ in weighted))
 
 
 def test_only_the_records_of_the_time_asked_for_are_counted(tmp_path: Path) -> None:
@@ -212,11 +174,9 @@ def test_a_name_with_control_characters_can_not_reach_the_terminal(tmp_path: Pat
         {"sampled_by": 7, "outcome": None},
     ],
 )
-def test_an_odd_value_in_a_request_is_passed_over(odd: dict[str, Any]) -> None:
-    counts = Counts()
-    counts.add({**request(1), **odd})
-    counts.add(request(2))
-    assert counts.total().requests == 2
+def test_an_odd_value_in_a_request_is_passed_over(odd: dict[str, Any], tmp_path: Path) -> None:
+    counts = counted(tmp_path, [{**request(1), **odd}, request(2)])
+    assert (counts.whole.requests, counts.corrupt_lines) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -229,25 +189,26 @@ def test_an_odd_value_in_a_request_is_passed_over(odd: dict[str, Any]) -> None:
         {"event_name": "segment.footer", "processes": {"a": 1}},
     ],
 )
-def test_a_record_that_can_not_be_counted_is_counted_as_corrupt(record: dict[str, Any]) -> None:
-    counts = Counts()
-    counts.add(record)
-    assert counts.corrupt_lines == 1
+def test_a_record_that_can_not_be_counted_is_counted_as_corrupt(record: dict[str, Any], tmp_path: Path) -> None:
+    counts = counted(tmp_path, [request(1), record])
+    assert (counts.whole.requests, counts.corrupt_lines) == (1, 1)
 
 
-def test_memory_does_not_grow_with_names_or_time() -> None:
-    counts = Counts()
+def test_memory_does_not_grow_with_names_or_time(tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = []
     for number in range(MAX_GROUPS + 500):
         odd = {"boot_id": f"{number:016x}", "outcome": f"o{number}", "sampled_by": f"s{number}"}
-        counts.add(request(number * 1000, **{"http.route": f"/{number}", **odd}))
-        counts.add({"timestamp": stamp(1), "event_name": f"event{number}"})
-    assert len(counts.groups) == MAX_GROUPS + 1
-    assert counts.groups[OTHER, OTHER].records == 500
-    assert len(counts.time_line.intervals) <= MAX_INTERVALS
+        records.append(request(number * 1000, **{"http.route": f"/{number}", **odd}))
+        records.append({"timestamp": stamp(1), "event_name": f"event{number}"})
+    counts = counted(tmp_path, [*records, request(1, http__route="/often", adjusted_count=9)])
+    assert len(counts.routes) == MAX_GROUPS + 1
+    assert counts.routes[OTHER].records == 501
+    assert counts.routes["/often"].requests == 9
+    assert len(counts.intervals) <= MAX_INTERVALS
     assert len(counts.events) <= MAX_NAMES + 1
     assert len(counts.sampled_by) <= MAX_NAMES + 1
-    assert len(counts.total().outcomes) <= MAX_NAMES + 1
-    assert counts.total().requests == MAX_GROUPS + 500
+    assert len(counts.whole.outcomes) <= MAX_NAMES + 1
+    assert counts.whole.requests == MAX_GROUPS + 509
 
 
 @pytest.mark.parametrize(
@@ -268,42 +229,26 @@ def test_failed_is_one_thing_for_stats_and_query(outcome: str, has_failed: bool,
         assert json.loads(answer)[field] == value
 
 
-def test_the_time_line_keeps_every_request_when_it_becomes_coarser() -> None:
-    counts = Counts()
+def test_the_time_line_has_every_request_however_coarse_it_is(tmp_path: Path) -> None:
     seconds = [0, 1, 2, 10, 1000, 500, 86400, 3, 40_000]
-    for second in seconds:
-        counts.add(request(second, "error" if second == 3 else "ok"))
-    intervals = counts.time_line.intervals
-    assert sum(interval.others for interval in intervals.values()) == len(seconds) - 1
+    counts = counted(tmp_path, [request(second, "error" if second == 3 else "ok") for second in seconds])
+    intervals = counts.intervals
+    assert sum(interval.requests for interval in intervals.values()) == len(seconds)
     assert sum(interval.failed for interval in intervals.values()) == 1
     assert max(intervals) - min(intervals) < MAX_INTERVALS
-    assert counts.time_line.width_s == 2 ** math.ceil(math.log2(86400 / MAX_INTERVALS))
+    assert counts.interval_s == 2 ** math.ceil(math.log2(86400 / MAX_INTERVALS))
     assert sum(interval.duration.count for interval in intervals.values()) == len(seconds)
 
 
-def test_segments_counted_in_several_processes_give_the_same_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_figures_of_several_segments_are_those_of_one(tmp_path: Path) -> None:
     records = some_requests(600)
     for number in range(3):
-        reported = {"queue_full": {"INFO": number + 1}}
         part = [*records[number * 200 : number * 200 + 200], request(number * 50_000)]
-        write_segment(tmp_path, part, number=number + 1, second=number, dropped=reported, compressed=number == 1)
-    alone = figures(str(tmp_path))
-    monkeypatch.setattr(counting, "PARALLEL_FROM_BYTES", 0)
-    monkeypatch.setattr(counting, "MAX_PROCESSES", 2)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
-    asked: list[int] = []
-    apart = counting._count_apart
-
-    def spy(chosen: Any, window: Any, advance: Any, processes: int) -> counting.Counted:
-        asked.append(processes)
-        return apart(chosen, window, advance, processes)
-
-    monkeypatch.setattr(counting, "_count_apart", spy)
-    assert rounded(figures(str(tmp_path))) == rounded(alone)
-    assert asked == [2]
-    assert alone["request_records"] == 603
+        write_segment(tmp_path / "many", part, number=number + 1, second=number, compressed=number == 1)
+    write_segment(tmp_path / "one", [*records, *(request(number * 50_000) for number in range(3))])
+    many, one = (figures(str(tmp_path / name)) for name in ("many", "one"))
+    assert rounded(many) == rounded(one)
+    assert many["request_records"] == 603
 
 
 def rounded(value: Any) -> Any:
@@ -311,40 +256,6 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in sorted(value.items())}
     return float(f"{value:.9g}") if isinstance(value, float) else value
-
-
-@given(st.lists(st.tuples(st.integers(0, 200_000), st.booleans()), max_size=30), st.integers(0, 30))
-def test_two_counts_merge_into_those_of_all_records(seconds: list[tuple[int, bool]], cut: int) -> None:
-    records = [request(second, "ok" if ok else "error", http__route=f"/{second % 3}") for second, ok in seconds]
-    merged, other, whole = Counts(), Counts(), Counts()
-    for at, record in enumerate(records):
-        (merged if at < cut else other).add(record)
-        whole.add(record)
-    merged.merge(other)
-    assert (merged.first, merged.last, merged.events) == (whole.first, whole.last, whole.events)
-    assert {key: group.outcomes for key, group in merged.groups.items()} == {
-        key: group.outcomes for key, group in whole.groups.items()
-    }
-    assert merged.time_line.width_s == whole.time_line.width_s
-    assert {index: (i.others, i.failed) for index, i in merged.time_line.intervals.items()} == {
-        index: (i.others, i.failed) for index, i in whole.time_line.intervals.items()
-    }
-
-
-def test_a_list_of_gaps_changes_nothing_wherever_it_stands(tmp_path: Path) -> None:
-    odd = 'x,"chunk_gaps_us":[1'
-    write_segment(
-        tmp_path,
-        [
-            request(1, chunk_gaps_us=[1, 2, 3], url__path=odd, gen_ai__response__finish_reasons=["stop"]),
-            request(2, chunk_gaps_us=[], error__type="]"),
-            request(3, url__path=odd, error__type="]"),
-            log(4, odd, attributes={"a": 1, "chunk_gaps_us": [[1], [2]]}),
-        ],
-    )
-    found = figures(str(tmp_path))
-    assert (found["events"], found["corrupt_lines"]) == ({"request": 3, "log": 1}, 0)
-    assert found["duration_s"]["mean"] == 0.5
 
 
 def test_of_many_damaged_lines_a_few_are_reported_and_all_are_counted(tmp_path: Path) -> None:

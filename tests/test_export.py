@@ -282,6 +282,22 @@ def test_parquet_has_the_columns_of_query_typed_and_sorted_by_arrival(directory:
     assert CANARY in str(text)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("http.response.status_code", "odd"), ("gen_ai.usage.input_tokens", 2**64 - 1), ("chunk_gaps_us", [1, "x"]),
+        ("http.route", {"a": 1}), ("gen_ai.response.finish_reasons", "stop"), ("tenant.id", "a\0b"), ("pid", None),
+    ],
+)  # fmt: skip
+def test_a_value_that_its_parquet_column_does_not_take_is_in_other(name: str, value: Any, tmp_path: Path) -> None:
+    write_segment(tmp_path, [request(1), request(2, **{name: value, "gen_ai.input.messages": CANARY})])
+    out = tmp_path / "out.parquet"
+    done = run("export", str(tmp_path), "--format", "parquet", "-o", str(out))
+    assert done.code == 0, done.err
+    found = table(f"""SELECT "{name}", other FROM '{out}' ORDER BY arrival""")
+    assert (found[0][1], found[1][0], json.loads(found[1][1])) == (None, None, {name: value})
+
+
 def test_filters_are_those_of_tail_and_times_are_arrivals(directory: Path) -> None:
     def counted(*options: str) -> tuple[int, int]:
         requests = export(directory, "perfetto", *options)[1]["requests"]

@@ -13,8 +13,7 @@ import orjson
 import pytest
 
 from inference_logging.read.segments import segments
-from inference_logging.read.stats.counting import Window, count
-from inference_logging.read.stats.sketch import Sketch
+from inference_logging.read.stats.counting import count
 from inference_logging.read.table.columns import KINDS
 from inference_logging.read.table.table import Table
 from tests.segment_files import BEGUN, log, request, write_segment
@@ -229,21 +228,8 @@ def test_the_page_shows_the_very_record_of_each_key(logs: Path, table: Table) ->
             table.line(key)
 
 
-def test_a_quantile_is_that_of_stats(logs: Path, table: Table) -> None:
-    sketch = Sketch()
-    for record in python_records(logs):
-        if record["event_name"] == "request":
-            sketch.add(record["duration_s"], record.get("adjusted_count", 1.0))
-    answer = ask(table, "aggregate", events=["request"], fields=["duration_s"])["fields"]["duration_s"]
-    assert {name: answer[name] for name in ("p50", "p90", "p95", "p99")} == {
-        "p50": sketch.quantile(0.5), "p90": sketch.quantile(0.9), "p95": sketch.quantile(0.95),
-        "p99": sketch.quantile(0.99),
-    }  # fmt: skip
-    assert sum(answer["histogram"]["counts"]) == sketch.count
-
-
 def test_a_rate_is_over_the_time_that_stats_takes_whatever_range_is_asked(logs: Path, table: Table) -> None:
-    counts = count(segments(logs), Window(), lambda _: None).counts
+    counts = count(segments(logs), None, None, lambda _: None).counts
     hour_before = int((BEGUN.timestamp() - 3600) * 1e9)
     for asked_for in ({}, {"from_ns": hour_before, "to_ns": hour_before + 10_000 * 10**9}):
         answer = ask(table, "aggregate", events=["request"], **asked_for)

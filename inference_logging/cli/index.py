@@ -1,11 +1,11 @@
-"""`inference-logging index`: write the table of segments, which `view` and `query` ask, as Parquet files."""
+"""`inference-logging index`: write the table of segments, which `view`, `query` and `stats` ask, as Parquet files."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 import orjson
@@ -13,8 +13,6 @@ import orjson
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configuration
 from inference_logging.read.terminal import safe
-
-_ROUND_S: Final = 10.0
 
 
 @click.command(
@@ -45,9 +43,9 @@ def command(
 ) -> int:
     """Write the table of the segments in each DIR (default: the configured one), or bring it up to date.
 
-    The table is a cache: `view` and `query` ask it instead of the lines, and make it themselves where it is missing. A
-    Parquet file for each sealed segment, about 10 % of its plain size, only for this user. Files of segments that
-    were removed are removed too. The whole cache may be deleted at any time.
+    The table is a cache: `view`, `query` and `stats` ask it instead of the lines, and make it themselves where it is
+    missing. A Parquet file for each sealed segment, about 10 % of its plain size, only for this user. Files of segments
+    that were removed are removed too. The whole cache may be deleted at any time.
 
     Exit code: 0 if everything is there, 1 if something cannot be read or kept, 2 for a wrong command line or
     configuration, or without segments.
@@ -63,7 +61,7 @@ def command(
     names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
     begun_s = time.monotonic()
     table = Table(directories, names or None, cache_directory)
-    progress = _complete(table)
+    progress = table.complete()
     if not progress["segments"]:
         raise click.UsageError(f"no segments in {', '.join(map(str, directories))}")
     is_whole = progress.pop("done") and not progress["problems"]
@@ -71,16 +69,6 @@ def command(
     found = {**progress, "caches": caches, "seconds": time.monotonic() - begun_s}
     click.echo(orjson.dumps(found).decode() if as_json else _words(found))
     return 0 if is_whole else 1
-
-
-def _complete(table: Any) -> dict[str, Any]:
-    """Refresh until all is read, or a round gets nowhere."""
-    read = -1
-    while True:
-        progress: dict[str, Any] = orjson.loads(table.refresh(_ROUND_S))
-        if progress["done"] or progress["indexed_bytes"] == read:
-            return progress
-        read = progress["indexed_bytes"]
 
 
 def _bytes(directory: Path) -> int:

@@ -77,7 +77,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "Prove that no record is missing, or name each gap.",
         "inference-logging verify logs --queue-directory /dev/shm/inference_logging-0-chat",
     ),
-    "index": Entry("Write the table that view and query ask, as Parquet files.", "inference-logging index logs"),
+    "index": Entry("Write the table that view, query and stats ask, as Parquet files.", "inference-logging index logs"),
     "tail": Entry("Print the last records, and follow new ones.", "inference-logging tail --last 5"),
     "query": Entry(
         "Run SQL over the records.",

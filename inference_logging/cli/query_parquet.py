@@ -14,12 +14,11 @@ import click
 from inference_logging.cli.options import Place
 from inference_logging.read.segments import segments
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.rows import OTHER
 from inference_logging.read.table.engine import connected, name, text, texts
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-_OTHER = {"other": "JSON"}
 
 
 def connect(tables: Sequence[Path], place: Place) -> DuckDBPyConnection:
@@ -33,10 +32,10 @@ def connect(tables: Sequence[Path], place: Place) -> DuckDBPyConnection:
     connection = connected()
     source = f"read_parquet({texts(paths)}, union_by_name = true)"
     services = f'"service.name" IN {_tuple(place.prefixes)}' if place.prefixes else "true"
-    _view(connection, "records", [*HEAD, *LOGS, *REQUESTS, *RESOURCE, *_OTHER], f"{source} WHERE {services}")
+    _view(connection, "records", [*HEAD, *LOGS, *REQUESTS, *RESOURCE, OTHER], f"{source} WHERE {services}")
     for table, event, columns in (("requests", "request", REQUESTS), ("logs", "log", LOGS)):
         condition = f"{source} WHERE event_name = '{event}' AND {services}"
-        _view(connection, table, [*HEAD, *columns, *RESOURCE, *_OTHER], condition)
+        _view(connection, table, [*HEAD, *columns, *RESOURCE, OTHER], condition)
     connection.execute(f"SET allowed_paths = {texts(paths)}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

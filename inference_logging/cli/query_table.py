@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
-from inference_logging.read.table.catalog import Catalog, Entry
+from inference_logging.read.table.catalog import Catalog, Entry, IncompleteError
 from inference_logging.read.table.columns import KINDS, TIMESTAMP
 from inference_logging.read.table.engine import connected, name, text
 from inference_logging.read.table.search import source
@@ -20,10 +20,6 @@ from inference_logging.read.table.search import source
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-LEAST_BYTES: Final = 64 << 20
-"""The rows of fewer bytes of segments are in memory only: files for them would take longer than the lines."""
-
-_ROUND_S: Final = 10.0
 _EVENTS: Final[dict[str, str | None]] = {"requests": "request", "logs": "log", "records": None}
 _TYPES: Final = {**HEAD, **LOGS, **REQUESTS, **RESOURCE}
 _OF_TABLES: Final = {
@@ -53,33 +49,20 @@ def connect(sql: str, segments: Sequence[Segment]) -> DuckDBPyConnection | None:
         more = {table: [_FURTHER, *reversed(names)] for table, names in columns.items()}
         if _plan(sql, columns) != _plan(sql, more):
             return None
-        entries = _entries(connection, segments)
+        entries = Catalog.of(connection, segments).snapshot
+        if len(entries) != len(segments):
+            raise _TooMuchError
         needed = sorted({column for names in columns.values() for column in names} | {"event_name"})
         _add_odd(connection, entries, needed)
         for table, names in columns.items():
             _view(connection, table, names, entries)
-    except (_TooMuchError, duckdb.Error, ValueError, OSError):
+    except (_TooMuchError, IncompleteError, duckdb.Error, ValueError, OSError):
         return None  # the lines have it all, and say what is wrong
     paths = ", ".join(text(str(entry.file)) for entry in entries if entry.file is not None)
     connection.execute(f"SET allowed_paths = [{paths}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
-
-
-def _entries(connection: DuckDBPyConnection, segments: Sequence[Segment]) -> Sequence[Entry]:
-    """Return these segments with their rows, all of them."""
-    directories = sorted({segment.path.parent for segment in segments})
-    keeps = sum(segment.size_bytes() for segment in segments) >= LEAST_BYTES
-    catalog = Catalog(connection, directories, sorted({segment.prefix for segment in segments}), None, keeps=keeps)
-    read = -1
-    while True:
-        progress = catalog.refresh(_ROUND_S)
-        if progress["done"] and progress["segments"] == len(segments):
-            return catalog.snapshot
-        if progress["done"] or progress["indexed_bytes"] == read:
-            raise _TooMuchError
-        read = progress["indexed_bytes"]
 
 
 def _add_odd(connection: DuckDBPyConnection, entries: Sequence[Entry], columns: Sequence[str]) -> None:

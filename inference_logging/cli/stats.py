@@ -13,7 +13,7 @@ import click
 
 from inference_logging.cli.examples import examples
 from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
-from inference_logging.read.stats.counting import Window, count
+from inference_logging.read.stats.counting import count
 from inference_logging.read.stats.counts import Counts
 from inference_logging.read.stats.summary import figures, headline, tables
 from inference_logging.read.terminal import safe
@@ -52,7 +52,8 @@ def command(
 
     Outcomes, rate from first to last request, quantiles of duration and time to first chunk, per model and per
     route; tokens by model; dropped records. Sampled requests are weighted by adjusted_count. Quantiles are within 1 %.
-    Memory does not grow with the input.
+    The figures are those of `view` and `query`: the same table answers (see `index`). Memory does not grow with the
+    input.
     """
     if html is not None and as_json:
         raise click.UsageError("--json and --html exclude each other")
@@ -60,12 +61,12 @@ def command(
         raise click.UsageError("--since must be before --until: no record can be between them")
     chosen = place.segments(since)
     with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
-        counts, damage = count(chosen, Window.of(since, until), advance)
+        counts, damage = count(chosen, since, until, advance)
     for damaged in damage:
         click.echo(f"inference-logging: {safe(damaged)}", err=True)
     if counts.corrupt_lines > len(damage):
         click.echo(f"inference-logging: {counts.corrupt_lines:,} lines could not be counted", err=True)
-    if not counts.groups:
+    if not counts.models:
         when = "arrived in that time" if since is not None or until is not None else "is in these segments"
         click.echo(f"inference-logging stats: nothing: no request {when}", err=True)
     if html is not None:

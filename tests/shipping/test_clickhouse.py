@@ -14,9 +14,9 @@ import pytest
 
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.segments.rows import OTHER
 from inference_logging.ship.clickhouse.schema import COLUMNS, OBJECTS, TEXTS
 from inference_logging.ship.line import Destination, Line
-from inference_logging.ship.rows import OTHER
 from tests.command_line import run
 from tests.segment_files import log, request, write_segment
 from tests.shipping.arrived import Record

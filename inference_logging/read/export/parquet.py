@@ -15,13 +15,14 @@ from inference_logging.read.export.formats import Options
 from inference_logging.read.export.requests import LeftOut, Request
 from inference_logging.read.export.spool import Row
 from inference_logging.read.segments.columns import HEAD, REQUESTS, RESOURCE
-from inference_logging.read.table.engine import connected, json_lines, text
+from inference_logging.read.segments.rows import OTHER, row
+from inference_logging.read.table.engine import connected
+from inference_logging.read.table.parquet import SETTINGS, ParquetFile
 
 _TEXTS: Final = {
     "gen_ai.system_instructions": "JSON", "gen_ai.input.messages": "JSON", "gen_ai.output.messages": "JSON",
     "http.request.body": "VARCHAR",
 }  # fmt: skip
-_LARGEST_LINE_BYTES: Final = 64 << 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -30,26 +31,23 @@ class Writer:
 
     def __init__(self, options: Options) -> None:
         """Take whether texts are wanted. Raises ``MissingExtraError`` without DuckDB."""
-        self._connection = connected("export --format parquet", "query")
+        self._connection = connected("export --format parquet", "query", **SETTINGS)
         columns = {name: kind for name, kind in {**HEAD, **REQUESTS, **RESOURCE}.items() if name not in _TEXTS}
-        self._columns = {"arrival": "TIMESTAMP", **columns, **(_TEXTS if options.with_text else {})}
+        self._columns = {**columns, **(_TEXTS if options.with_text else {})}
 
     def row(self, request: Request) -> bytes | LeftOut:
         """Return the fields that are columns."""
         arrival = (_EPOCH + timedelta(microseconds=request.arrival_nano // 1000)).strftime("%Y-%m-%d %H:%M:%S.%f")
         fields = {name: request.record[name] for name in self._columns if name in request.record}
-        return orjson.dumps({"arrival": arrival, **fields})
+        return orjson.dumps({"arrival": arrival, **row(fields, self._columns)})
 
     def write(self, rows: Iterable[Row], file: IO[bytes]) -> None:
-        """Write the file."""
-        # DuckDB reads and writes files by their names.
-        with tempfile.NamedTemporaryFile() as lines, tempfile.NamedTemporaryFile() as table:
-            for row in rows:
-                lines.write(row.content + b"\n")
-            lines.flush()
-            source = json_lines(Path(lines.name), self._columns, _LARGEST_LINE_BYTES)
-            # Rows stand by arrival, so that a reader can skip row groups outside of its times.
-            self._connection.execute(f"COPY (FROM {source}) TO {text(table.name)} (FORMAT parquet, COMPRESSION zstd)")
-            self._connection.close()
-            with open(table.name, "rb") as written:  # noqa: PTH123 - DuckDB may have put another file there
+        """Write the file, by arrival, so that a reader can skip row groups outside of its times."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "table")
+            table = ParquetFile(self._connection, path, {"arrival": "TIMESTAMP", **self._columns, OTHER: "JSON"})
+            for one in rows:
+                table.add(one.content)
+            table.close()
+            with path.open("rb") as written:
                 shutil.copyfileobj(written, file)

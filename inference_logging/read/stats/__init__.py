@@ -1,1 +1,1 @@
-"""The figures of `inference-logging stats`: records are counted, and the counts shown in tables or on a page."""
+"""The figures of `inference-logging stats`: asked of the table of records, and shown in tables or on a page."""

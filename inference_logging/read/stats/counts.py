@@ -1,20 +1,30 @@
-"""What `stats` counts: one pass over records, each looked at once and forgotten.
+"""What `stats` asks the table of records: counts, sums and distributions of all requests, and of groups of them.
 
-Memory is bounded, whatever is read: quantiles are sketches, the time line becomes coarser as it becomes longer, and
-further pairs of model and route beyond ``MAX_GROUPS`` are counted as one. A sampled request counts as many times as its
-``adjusted_count`` says.
+A sampled request counts as many times as its ``adjusted_count`` says. Memory is bounded, whatever there is: quantiles
+are sketches, the time line is coarser the longer it is, and all but the ``MAX_GROUPS`` most used names are one group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.segments.columns import MODEL
-from inference_logging.read.segments.reading import is_framing
-from inference_logging.read.stats.sketch import Sketch
-from inference_logging.read.times import unix_s
+from inference_logging.read.table.catalog import Entry
+from inference_logging.read.table.conditions import stamp
+from inference_logging.read.table.engine import name, text
+from inference_logging.read.table.part import dropped
+from inference_logging.read.table.rows import number
+from inference_logging.read.table.search import MOMENT, Question, Record, Search
+from inference_logging.read.table.sketch import WEIGHT, Sketch, sketches
+from inference_logging.read.times import unix_nano
+from inference_logging.read.where import as_text, is_absent, look_up
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 MAX_GROUPS: Final = 1000
 MAX_NAMES: Final = 100
@@ -24,134 +34,62 @@ NO_MODEL: Final = "(no model)"
 NO_ROUTE: Final = "(no route)"
 NO_STATUS: Final = "(no response)"
 
-# A number that is not finite is text in a record.
-_NUMBERS: Final = (float, int)
+_STATUS: Final = "http.response.status_code"
+_MEASURES: Final = ("duration", "first_chunk", "chunk_gap", "per_token", "tokens_per_s")
+_NUMBERS: Final = {
+    "duration": ("duration_s", 1.0),
+    "first_chunk": ("gen_ai.response.time_to_first_chunk", 1.0),
+    "chunk_gap": ("chunk_gap_mean_us", 1e-6),
+    "per_token": ("gen_ai.response.time_per_output_token", 1.0),
+    "tokens_per_s": ("gen_ai.response.output_tokens_per_second", 1.0),
+    "weight": ("adjusted_count", 1.0),
+    "input_tokens": ("gen_ai.usage.input_tokens", 1.0),
+    "output_tokens": ("gen_ai.usage.output_tokens", 1.0),
+}
+"""The numbers of a request: the field of each, and its unit."""
+_TEXTS: Final = {
+    "event": (("event_name",), OTHER),
+    "model": (MODEL, NO_MODEL),
+    "route": (("http.route",), NO_ROUTE),
+    "outcome": (("outcome",), "unknown"),
+    "sampled_by": (("sampled_by",), "head"),
+}
+"""The names that records are counted by: the first of its fields that is not empty, and what counts otherwise."""
+_CLASS: Final = (
+    f"CASE WHEN status IS NULL THEN {text(NO_STATUS)} "
+    f"WHEN status BETWEEN 100 AND 599 THEN status // 100 || 'xx' ELSE {text(OTHER)} END"
+)
 
 
+@dataclass
 class Group:
-    """The requests of one model and route, or of several."""
+    """The requests of a group."""
 
-    __slots__ = (
-        "chunk_gap",
-        "duration",
-        "first_chunk",
-        "input_tokens",
-        "outcomes",
-        "output_tokens",
-        "per_token",
-        "records",
-        "requests",
-        "statuses",
-        "tokens_per_s",
-    )
+    records: int = 0
+    requests: float = 0.0
+    input_tokens: float = 0.0
+    output_tokens: float = 0.0
+    outcomes: dict[str, float] = field(default_factory=dict)
+    statuses: dict[str, float] = field(default_factory=dict)
+    duration: Sketch = field(default_factory=Sketch)
+    first_chunk: Sketch = field(default_factory=Sketch)
+    chunk_gap: Sketch = field(default_factory=Sketch)
+    per_token: Sketch = field(default_factory=Sketch)
+    tokens_per_s: Sketch = field(default_factory=Sketch)
 
-    def __init__(self) -> None:
-        """Begin empty."""
-        self.records = 0
-        self.requests = self.input_tokens = self.output_tokens = 0.0
-        self.outcomes: dict[str, float] = {}
-        self.statuses: dict[str, float] = {}
-        self.duration, self.first_chunk, self.chunk_gap = Sketch(), Sketch(), Sketch()
-        self.per_token, self.tokens_per_s = Sketch(), Sketch()
+    def add(self, outcome: str, status: str, records: int, weight: float, given: float, made: float) -> None:
+        """Count requests with their tokens."""
+        self.records += records
+        self.requests += weight
+        self.input_tokens += given
+        self.output_tokens += made
+        _add(self.outcomes, outcome, weight)
+        _add(self.statuses, status, weight)
 
     @property
     def failed(self) -> float:
         """Requests that have failed."""
         return self.requests - sum(self.outcomes.get(outcome, 0.0) for outcome in NOT_FAILED)
-
-    def add(self, record: Mapping[str, Any], weight: float) -> None:
-        """Count one request record."""
-        get = record.get
-        self.records += 1
-        self.requests += weight
-        count_name(self.outcomes, str(get("outcome", "unknown")), weight)
-        count_name(self.statuses, status_class(get("http.response.status_code")), weight)
-        if isinstance(duration_s := get("duration_s"), _NUMBERS):
-            self.duration.add(duration_s, weight)
-        if isinstance(first_chunk_s := get("gen_ai.response.time_to_first_chunk"), _NUMBERS):
-            self.first_chunk.add(first_chunk_s, weight)
-        if isinstance(gap_us := get("chunk_gap_mean_us"), _NUMBERS):
-            self.chunk_gap.add(gap_us * 1e-6, weight)
-        if isinstance(per_token_s := get("gen_ai.response.time_per_output_token"), _NUMBERS):
-            self.per_token.add(per_token_s, weight)
-        if isinstance(tokens_per_s := get("gen_ai.response.output_tokens_per_second"), _NUMBERS):
-            self.tokens_per_s.add(tokens_per_s, weight)
-        if isinstance(tokens := get("gen_ai.usage.input_tokens"), int):
-            self.input_tokens += tokens * weight
-        if isinstance(tokens := get("gen_ai.usage.output_tokens"), int):
-            self.output_tokens += tokens * weight
-
-    def merge(self, other: Group) -> None:
-        """Count all that ``other`` counted."""
-        self.records += other.records
-        self.requests += other.requests
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        for outcome, count in other.outcomes.items():
-            count_name(self.outcomes, outcome, count)
-        add_all(self.statuses, other.statuses)
-        for name in ("duration", "first_chunk", "chunk_gap", "per_token", "tokens_per_s"):
-            getattr(self, name).merge(getattr(other, name))
-
-
-class Interval:
-    """The requests that ended in one interval of the time line."""
-
-    __slots__ = ("duration", "failed", "others")
-
-    def __init__(self) -> None:
-        """Begin empty."""
-        self.others = self.failed = 0.0
-        self.duration = Sketch()
-
-    def merge(self, other: Interval) -> None:
-        """Count all that ``other`` counted."""
-        self.others += other.others
-        self.failed += other.failed
-        self.duration.merge(other.duration)
-
-
-class TimeLine:
-    """Requests by the time at which they ended, in at most ``MAX_INTERVALS`` intervals of equal width."""
-
-    def __init__(self) -> None:
-        """Begin with intervals of a second."""
-        self.width_s = 1
-        self.intervals: dict[int, Interval] = {}
-
-    def add(self, at_unix_s: float, failed: bool, duration_s: Any, weight: float) -> None:
-        """Count one request that ended at ``at_unix_s``."""
-        interval = self.intervals.get(int(at_unix_s) // self.width_s)
-        if interval is None:
-            interval = self._begin(int(at_unix_s))
-        if failed:
-            interval.failed += weight
-        else:
-            interval.others += weight
-        if isinstance(duration_s, _NUMBERS):
-            interval.duration.add(duration_s, weight)
-
-    def merge(self, other: TimeLine) -> None:
-        """Count all that ``other`` counted."""
-        while self.width_s < other.width_s:
-            self._double()
-        for index, interval in other.intervals.items():
-            self._begin(index * other.width_s).merge(interval)
-
-    def _begin(self, at_unix_s: int) -> Interval:
-        """Return the interval of a time, which may be new and make the others wider."""
-        index = at_unix_s // self.width_s
-        while max(index, *self.intervals, index) - min(index, *self.intervals, index) >= MAX_INTERVALS:
-            self._double()
-            index = at_unix_s // self.width_s
-        return self.intervals.setdefault(index, Interval())
-
-    def _double(self) -> None:
-        """Join neighbours: half as many intervals, twice as wide."""
-        self.width_s *= 2
-        narrow, self.intervals = self.intervals, {}
-        for index, interval in narrow.items():
-            self.intervals.setdefault(index // 2, Interval()).merge(interval)
 
 
 class Dropped(NamedTuple):
@@ -161,141 +99,182 @@ class Dropped(NamedTuple):
     level: str
 
 
+@dataclass(frozen=True)
 class Counts:
-    """Counts of all records that were added."""
+    """Counts of all records of some segments; names have the most frequent first."""
 
-    def __init__(self) -> None:
-        """Begin empty."""
-        self.groups: dict[tuple[str, str], Group] = {}
-        self.time_line = TimeLine()
-        self.events: dict[str, int] = {}
-        self.sampled_by: dict[str, int] = {}
-        self.first = self.last = ""
-        self.corrupt_lines = 0
-        self._dropped: dict[str, dict[Dropped, int]] = {}
+    whole: Group
+    models: Mapping[str, Group]
+    routes: Mapping[str, Group]
+    interval_s: int
+    intervals: Mapping[int, Group]
+    """Requests by the time at which they ended, in ``interval_s`` since the Unix epoch."""
+    events: Mapping[str, int]
+    sampled_by: Mapping[str, int]
+    dropped: Mapping[Dropped, int]
+    """Records that were refused or lost, over all processes."""
+    corrupt_lines: int
+    times: tuple[int, int] | None
+    """When the first and the last request ended, in nanoseconds since the Unix epoch; None without any."""
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Count one record, or the footer of a segment; one that isn't as the listener writes it counts as corrupt."""
-        try:
-            self._add(record)
-        except (AttributeError, TypeError, ValueError):
-            # As damaged as a line that is no JSON.
-            self.corrupt_lines += 1
+    @property
+    def first(self) -> str:
+        """The time of the first request as its record has it; empty without any."""
+        return stamp(self.times[0]) if self.times is not None else ""
 
-    def _add(self, record: Mapping[str, Any]) -> None:
-        event = record.get("event_name")
-        if is_framing(record):
-            self._add_processes(record.get("processes", ()))
-            return
-        count_name(self.events, event if isinstance(event, str) else OTHER, 1)
-        if event == "request":
-            self._add_request(record)
-        elif event == "log.dropped" and "seq" not in record:
-            self._add_dropped(str(record.get("boot_id")), record.get("reasons", {}))
-
-    def merge(self, other: Counts) -> None:
-        """Count all that ``other`` counted."""
-        for key, group in other.groups.items():
-            self._group(key).merge(group)
-        self.time_line.merge(other.time_line)
-        for mine, theirs in ((self.events, other.events), (self.sampled_by, other.sampled_by)):
-            for name, count in theirs.items():
-                count_name(mine, name, count)
-        self.corrupt_lines += other.corrupt_lines
-        self._extend(other.first)
-        self._extend(other.last)
-        for boot_id, counts in other._dropped.items():
-            self._keep_greatest(boot_id, counts.items())
-
-    def total(self) -> Group:
-        """Return all requests as one group."""
-        whole = Group()
-        for group in self.groups.values():
-            whole.merge(group)
-        return whole
-
-    def by_model(self) -> dict[str, Group]:
-        """Return the requests by model, the most used first."""
-        return self._by(lambda key: key[0])
-
-    def by_route(self) -> dict[str, Group]:
-        """Return the requests by route, the most used first."""
-        return self._by(lambda key: key[1])
-
-    def dropped(self) -> dict[Dropped, int]:
-        """Return the records refused or lost by reason and level, over all processes."""
-        total: dict[Dropped, int] = {}
-        for counts in self._dropped.values():
-            add_all(total, counts)
-        return total
+    @property
+    def last(self) -> str:
+        """That of the last one."""
+        return stamp(self.times[1]) if self.times is not None else ""
 
     @property
     def seconds(self) -> float:
-        """Time between the first and the last request record."""
-        return max(0.0, unix_s(self.last) - unix_s(self.first)) if self.first else 0.0
-
-    def _add_request(self, record: Mapping[str, Any]) -> None:
-        get = record.get
-        stamp = str(get("timestamp"))
-        at_unix_s = unix_s(stamp)
-        weight = get("adjusted_count", 1.0)
-        weight = weight if isinstance(weight, _NUMBERS) and weight > 0 else 1.0
-        model = next(filter(None, map(get, MODEL)), NO_MODEL)
-        self._group((str(model), str(get("http.route") or NO_ROUTE))).add(record, weight)
-        self.time_line.add(at_unix_s, get("outcome") not in NOT_FAILED, get("duration_s"), weight)
-        count_name(self.sampled_by, str(get("sampled_by", "head")), 1)
-        self._extend(stamp)
-
-    def _group(self, key: tuple[str, str]) -> Group:
-        group = self.groups.get(key)
-        if group is None:
-            group = self.groups.setdefault(key if len(self.groups) < MAX_GROUPS else (OTHER, OTHER), Group())
-        return group
-
-    def _extend(self, stamp: str) -> None:
-        if stamp > self.last:
-            self.last = stamp
-        if stamp and (not self.first or stamp < self.first):
-            self.first = stamp
-
-    def _add_processes(self, processes: Iterable[Mapping[str, Any]]) -> None:
-        for process in processes:
-            self._add_dropped(str(process.get("boot_id")), process.get("dropped", {}))
-
-    def _add_dropped(self, boot_id: str, reasons: Mapping[str, Mapping[str, int]]) -> None:
-        found = [(Dropped(reason, level), n) for reason, levels in reasons.items() for level, n in levels.items()]
-        self._keep_greatest(boot_id, found)
-
-    def _keep_greatest(self, boot_id: str, found: Iterable[tuple[Dropped, int]]) -> None:
-        """Keep the greatest count seen: footers and `log.dropped` records both count from a process's beginning."""
-        if not found:
-            return
-        is_known = boot_id in self._dropped or len(self._dropped) < MAX_GROUPS
-        counts = self._dropped.setdefault(boot_id if is_known else OTHER, {})
-        for key, count in found:
-            counts[key] = max(counts.get(key, 0), count)
-
-    def _by(self, part: Callable[[tuple[str, str]], str]) -> dict[str, Group]:
-        found: dict[str, Group] = {}
-        for key, group in self.groups.items():
-            found.setdefault(part(key), Group()).merge(group)
-        return dict(sorted(found.items(), key=lambda item: (-item[1].requests, item[0])))
+        """Time between both."""
+        return (self.times[1] - self.times[0]) / 1e9 if self.times is not None else 0.0
 
 
-def status_class(status: Any) -> str:
-    """Return the class of a response's status code: 2xx; (none) for a request without a response."""
+def count(cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[int, int]) -> Counts:
+    """Count the records of segments from one time on, before the other: nanoseconds since the Unix epoch."""
+    lost, corrupt = _dropped(cursor, entries, between)
+    search = Search(cursor, Question({"from_ns": between[0], "to_ns": between[1]}), entries)
+    search.run(_SHAPE, _found)
+    events = _frequent(search, "event")
+    ((without_time,),) = search.ask("SELECT count(*) FROM {rows} WHERE event = 'request' AND t IS NULL")
+    search.relation = f"SELECT * FROM ({search.relation}) WHERE event = 'request' AND t IS NOT NULL"
+    ((first, last),) = search.ask("SELECT min(t), max(t) FROM {rows}")
+    interval_s = _interval_s(first or 0, last or 0)
+    models, routes = (_groups(search, _most_used(search, column)) for column in ("model", "route"))
+    intervals = _groups(search, f"t // {interval_s * 1_000_000_000}", _MEASURES[:1])
+    unreadable = sum(entry.facts.unreadable for entry in entries if entry.facts is not None)
+    return Counts(
+        whole=models.pop(None, Group()),
+        models=_by_use(models),
+        routes=_by_use(routes),
+        interval_s=interval_s,
+        intervals={at: group for at, group in intervals.items() if at is not None},
+        events=events,
+        sampled_by=_frequent(search, "sampled_by"),
+        dropped=lost,
+        corrupt_lines=corrupt + without_time + unreadable,
+        times=None if first is None else (first, last),
+    )
+
+
+def _found(record: Record, moment: int, _segment: str, _offset: int) -> list[Any]:
+    """Return what the columns would have of a record that is odd."""
+    has_time = unix_nano(str(record.get("timestamp"))) > 0
+    status = look_up(record, _STATUS)
     is_code = isinstance(status, int) and not isinstance(status, bool) and 100 <= status < 600
-    return f"{status // 100}xx" if is_code else NO_STATUS if status is None else OTHER
+    numbers = ((number(look_up(record, key)), unit) for key, unit in _NUMBERS.values())
+    return [
+        moment if has_time else None,
+        *(_text(record, *one) for one in _TEXTS.values()),
+        status if is_code else None if is_absent(status) or status is None else 0,
+        *(None if value is None else value * unit for value, unit in numbers),
+    ]
 
 
-def count_name(counts: dict[str, Any], name: str, count: float) -> None:
-    """Add ``count`` to the name's; beyond ``MAX_NAMES`` names to the others'."""
+def _text(record: Record, fields: Iterable[str], otherwise: str) -> str:
+    for value in (look_up(record, key) for key in fields):
+        if not is_absent(value) and value not in (None, ""):
+            return OTHER if isinstance(value, dict | list) else as_text(value)
+    return otherwise
+
+
+def _text_of(fields: Iterable[str], otherwise: str) -> str:
+    """Return the same as SQL over the columns."""
+    return f"coalesce({''.join(f'nullif({name(one)}, {text(str())}), ' for one in fields)}{text(otherwise)})"
+
+
+_SHAPE: Final = {
+    "t": (MOMENT, "BIGINT"),
+    **{member: (_text_of(*of), "VARCHAR") for member, of in _TEXTS.items()},
+    "status": (name(_STATUS), "BIGINT"),
+    **{member: (f"CAST({name(key)} AS DOUBLE) * {unit}", "DOUBLE") for member, (key, unit) in _NUMBERS.items()},
+}
+
+
+def _frequent(search: Search, member: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one, records in search.ask(f"SELECT {member}, count(*) FROM {{rows}} GROUP BY 1 ORDER BY 2 DESC, 1"):
+        _add(found, one, records)
+    return found
+
+
+def _most_used(search: Search, member: str) -> str:
+    """Return SQL of a name; those that are not among the most used are one."""
+    most = f"SELECT {member} FROM {{rows}} GROUP BY 1 ORDER BY sum({WEIGHT}) DESC, 1 LIMIT {MAX_GROUPS}"
+    search.ask(f"CREATE OR REPLACE TEMP TABLE used_{member} AS {most}")
+    return f"CASE WHEN {member} IN (FROM used_{member}) THEN {member} ELSE {text(OTHER)} END"
+
+
+def _groups(search: Search, group: str, measures: Iterable[str] = _MEASURES) -> dict[Any, Group]:
+    """Return the requests of each group, which is SQL; the group None is all."""
+    found: dict[Any, Group] = {}
+    tokens = ", ".join(f"sum(coalesce({member}, 0) * {WEIGHT})" for member in ("input_tokens", "output_tokens"))
+    sums = f"count(*), sum({WEIGHT}), {tokens}"
+    for one, *sums_of_one in search.ask(
+        f"SELECT {group}, outcome, {_CLASS}, {sums} FROM {{rows}} GROUP BY 1, 2, 3 ORDER BY 5 DESC, 2, 3"
+    ):
+        for key in (None, one):
+            found.setdefault(key, Group()).add(*sums_of_one)
+    for measure in measures:
+        for key, sketch in sketches(search, measure, group, search.values).items():
+            setattr(found.setdefault(key, Group()), measure, sketch)
+    return found
+
+
+def _by_use(groups: Mapping[Any, Group]) -> dict[str, Group]:
+    named = ((name, group) for name, group in groups.items() if name is not None)
+    return dict(sorted(named, key=lambda item: (-item[1].requests, item[0])))
+
+
+def _add(counts: dict[str, Any], name: str, count: float) -> None:
+    """Add to a name's count; beyond ``MAX_NAMES`` names to the others'."""
     if name not in counts and len(counts) >= MAX_NAMES:
         name = OTHER
     counts[name] = counts.get(name, 0) + count
 
 
-def add_all(to: dict[Any, Any], counts: Mapping[Any, Any]) -> None:
-    """Add each of ``counts`` to the one in ``to``."""
-    for key, count in counts.items():
-        to[key] = to.get(key, 0) + count
+def _interval_s(first: int, last: int) -> int:
+    """Return the shortest of 1 s, 2 s, 4 s … with which there are at most ``MAX_INTERVALS``."""
+    width = 1
+    while last // 1_000_000_000 // width - first // 1_000_000_000 // width >= MAX_INTERVALS:
+        width *= 2
+    return width
+
+
+def _dropped(
+    cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[int, int]
+) -> tuple[dict[Dropped, int], int]:
+    """Return what processes report as dropped, in footers and in records, and how many of these make no sense.
+
+    All reports of a process count from its beginning, so the greatest holds.
+    """
+    greatest: dict[tuple[str, Dropped], int] = {}
+    corrupt = 0
+
+    def take(process: str, reason: str, level: str, records: int) -> None:
+        key = process, Dropped(reason, level)
+        greatest[key] = max(greatest.get(key, 0), records)
+
+    def found(record: Record, *_: Any) -> list[Any]:
+        nonlocal corrupt
+        try:
+            for one in dropped(record.get("boot_id"), record.get("reasons", {})) if "seq" not in record else ():
+                take(*one)
+        except (AttributeError, TypeError):
+            corrupt += 1
+        return [None]
+
+    for entry in entries:
+        for at, process, reason, level, records in entry.facts.dropped if entry.facts is not None else ():
+            if stamp(between[0]) <= at < stamp(between[1]):
+                take(process, reason, level, records)
+    question = Question({"from_ns": between[0], "to_ns": between[1], "events": ["log.dropped"]})
+    nothing = {"nothing": ("NULL", "BIGINT")}
+    Search(cursor, question, entries).run(nothing, found, are_columns=False, more=lambda _: "seq IS NULL")
+    total = Counter[Dropped]()
+    for (_, of_records), records in greatest.items():
+        total[of_records] += records
+    return dict(sorted(total.items())), corrupt

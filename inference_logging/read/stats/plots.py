@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.pages.content import SHARES, Plot, is_wide
 from inference_logging.read.stats.counts import Counts, Group
-from inference_logging.read.stats.sketch import Sketch
 from inference_logging.read.stats.summary import count_text, duration_text
+from inference_logging.read.table.sketch import Sketch
 from inference_logging.read.terminal import safe
 
 _MOST_BARS: Final = 15
@@ -21,9 +21,9 @@ _HEATMAP_ROWS: Final = 40
 
 def plots(counts: Counts) -> Iterator[Plot]:
     """Return each plot that has data."""
-    whole = counts.total()
-    models = {name: group for name, group in counts.by_model().items() if group.input_tokens or group.output_tokens}
-    has_course = len(counts.time_line.intervals) > 1
+    whole = counts.whole
+    models = {name: group for name, group in counts.models.items() if group.input_tokens or group.output_tokens}
+    has_course = len(counts.intervals) > 1
     if has_course:
         yield _over_time(counts)
     if whole.requests:
@@ -33,16 +33,16 @@ def plots(counts: Counts) -> Iterator[Plot]:
             yield _durations_over_time(counts)
             yield _heatmap(counts)
         yield _distribution(whole)
-        yield _routes(counts.by_route())
+        yield _routes(counts.routes)
     if models:
         yield _tokens(models)
 
 
 def _over_time(counts: Counts) -> Plot:
-    width_s = counts.time_line.width_s
+    width_s = counts.interval_s
     beginnings, intervals = _intervals(counts)
-    others = [interval.others / width_s if interval else 0.0 for interval in intervals]
-    failed = [interval.failed / width_s if interval else 0.0 for interval in intervals]
+    others = [(interval.requests - interval.failed) / width_s for interval in intervals]
+    failed = [interval.failed / width_s for interval in intervals]
     words = (
         f"Requests per second, by the time at which they ended, in intervals of {width_s} s: at most "
         f"{max(map(sum, zip(others, failed, strict=True))):.3g} per second."
@@ -58,7 +58,7 @@ def _over_time(counts: Counts) -> Plot:
 def _durations_over_time(counts: Counts) -> Plot:
     beginnings, intervals = _intervals(counts)
     series = [
-        {"name": name, "values": [interval.duration.quantile(share) if interval else None for interval in intervals]}
+        {"name": name, "values": [interval.duration.quantile(share) for interval in intervals]}
         for name, share in (("p50", 0.5), ("p99", 0.99))
     ]
     values = [value for one in series for value in one["values"]]
@@ -69,7 +69,7 @@ def _durations_over_time(counts: Counts) -> Plot:
 
 def _heatmap(counts: Counts) -> Plot:
     beginnings, intervals = _intervals(counts)
-    found = [list(interval.duration.bars()) if interval else [] for interval in intervals]
+    found = [list(interval.duration.bars()) for interval in intervals]
     ends = [end for bars in found for bar in bars for end in bar[:2] if end > 0]
     low, high = (min(ends), max(ends)) if ends else (_LEAST_S, 1.0)
     # Differences of logarithms: a quotient may be beyond the largest number.
@@ -82,7 +82,7 @@ def _heatmap(counts: Counts) -> Plot:
             cell[min(int(place), _HEATMAP_ROWS - 1)] += weight
     edges = [math.exp(log_low + step * row) for row in range(_HEATMAP_ROWS + 1)]
     data = {
-        "x": beginnings, "width": counts.time_line.width_s, "edges": edges, "cells": cells, "unit": "s",
+        "x": beginnings, "width": counts.interval_s, "edges": edges, "cells": cells, "unit": "s",
         "cellUnit": "{request}", "sync": "time",
     }  # fmt: skip
     words = (
@@ -124,7 +124,7 @@ def _outcomes(whole: Group) -> Plot:
     return Plot("outcomes", "Outcomes", words, "bars", data, table="Outcomes")
 
 
-def _routes(groups: dict[str, Group]) -> Plot:
+def _routes(groups: Mapping[str, Group]) -> Plot:
     shown = [(name, group) for name, group in groups.items() if group.duration.count][:_MOST_BARS]
     names = [name for name, _ in shown]
     p50, p99 = ([max(group.duration.quantile(share) or 0.0, _LEAST_S) for _, group in shown] for share in (0.5, 0.99))
@@ -147,11 +147,10 @@ def _tokens(models: dict[str, Group]) -> Plot:
     return Plot("tokens", "Tokens by model", words, "bars", data, table="Tokens by model")
 
 
-def _intervals(counts: Counts) -> tuple[list[int], list[Any]]:
-    """Return the beginnings of the intervals, in seconds since 1970, and what is in each; None for an empty one."""
-    line = counts.time_line
-    indices = range(min(line.intervals), max(line.intervals) + 1)
-    return [index * line.width_s for index in indices], [line.intervals.get(index) for index in indices]
+def _intervals(counts: Counts) -> tuple[list[int], list[Group]]:
+    """Return the beginnings of the intervals, in seconds since 1970, and what is in each."""
+    indices = range(min(counts.intervals), max(counts.intervals) + 1)
+    return [index * counts.interval_s for index in indices], [counts.intervals.get(at, Group()) for at in indices]
 
 
 def _counted(sketch: Sketch) -> dict[str, list[float]]:

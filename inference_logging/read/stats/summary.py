@@ -8,7 +8,7 @@ from typing import Any, Final
 from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.counts import Counts, Group
-from inference_logging.read.stats.sketch import RELATIVE_ERROR, Sketch
+from inference_logging.read.table.sketch import RELATIVE_ERROR, Sketch
 
 VERSION: Final = 1
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -27,19 +27,18 @@ FAILED_NOTE: Final = f"Failed: all but {' and '.join(NOT_FAILED)}; a 4xx is ok, 
 
 def figures(counts: Counts) -> dict[str, Any]:
     """Return everything as JSON types: times in seconds, requests weighted by ``adjusted_count``."""
-    whole = counts.total()
     return {
         "version": VERSION,
         "first": counts.first or None,
         "last": counts.last or None,
         "seconds": counts.seconds,
         "requests_per_s": rate(counts),
-        **_group_figures(whole),
+        **_group_figures(counts.whole),
         "sampled_by": counts.sampled_by,
-        "models": {name: _group_figures(group) for name, group in counts.by_model().items()},
-        "routes": {name: _group_figures(group) for name, group in counts.by_route().items()},
+        "models": {name: _group_figures(group) for name, group in counts.models.items()},
+        "routes": {name: _group_figures(group) for name, group in counts.routes.items()},
         "events": counts.events,
-        "dropped": [{**key._asdict(), "records": count} for key, count in sorted(counts.dropped().items())],
+        "dropped": [{**key._asdict(), "records": count} for key, count in counts.dropped.items()],
         "corrupt_lines": counts.corrupt_lines,
         "quantile_relative_error": RELATIVE_ERROR,
     }
@@ -47,20 +46,20 @@ def figures(counts: Counts) -> dict[str, Any]:
 
 def tables(counts: Counts) -> list[Table]:
     """Return everything as tables."""
-    whole = counts.total()
+    whole = counts.whole
     found = [
         _outcomes(whole),
         _statuses(whole),
         Table("Times", ("", "mean", *QUANTILES, "greatest"), [_times(whole, name) for name in _TIMES], _TIMES_NOTE),
-        _groups("By model", counts.by_model()),
-        _groups("By route", counts.by_route()),
-        _tokens(counts.by_model()),
+        _groups("By model", counts.models),
+        _groups("By route", counts.routes),
+        _tokens(counts.models),
     ]
     if set(counts.sampled_by) != {"head"}:
         rows = [(name, whole_number(count)) for name, count in counts.sampled_by.items()]
         found.append(Table("Why records were kept", ("sampled_by", "records"), rows))
     found.append(Table("Records", ("event", "records"), [(n, whole_number(c)) for n, c in counts.events.items()]))
-    dropped = [(f"{key.reason}, {key.level}", whole_number(count)) for key, count in sorted(counts.dropped().items())]
+    dropped = [(f"{key.reason}, {key.level}", whole_number(count)) for key, count in counts.dropped.items()]
     note = "Counted from the start of each process, regardless of --since."
     found.append(Table("Dropped records", ("reason, level", "records"), dropped or [("none", "0")], note))
     return found
@@ -74,7 +73,7 @@ _TIMES_NOTE: Final = (
 
 def headline(counts: Counts) -> list[tuple[str, str]]:
     """Return the few figures that come first: name and value."""
-    whole = counts.total()
+    whole = counts.whole
     return [
         ("Requests", count_text(whole.requests)),
         ("Requests per second", _NOTHING if rate(counts) is None else f"{rate(counts):.3g}"),
@@ -83,13 +82,13 @@ def headline(counts: Counts) -> list[tuple[str, str]]:
         ("Duration, p99", duration_text(whole.duration.quantile(0.99))),
         ("Time to first chunk, p50", duration_text(whole.first_chunk.quantile(0.5))),
         ("Tokens in / out", f"{short_count(whole.input_tokens)} / {short_count(whole.output_tokens)}"),
-        ("Dropped records", whole_number(sum(counts.dropped().values()))),
+        ("Dropped records", whole_number(sum(counts.dropped.values()))),
     ]
 
 
 def rate(counts: Counts) -> float | None:
     """Return requests per second between the first and the last, None if there is no time between them."""
-    return counts.total().requests / counts.seconds if counts.seconds else None
+    return counts.whole.requests / counts.seconds if counts.seconds else None
 
 
 def duration_text(seconds: float | None) -> str:

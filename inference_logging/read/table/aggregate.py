@@ -11,13 +11,13 @@ import orjson
 
 from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.stats.sketch import PER_E, SMALLEST, Sketch, edge
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.columns import COLUMNS, SEVERITIES, SEVERITY, TIMESTAMP
 from inference_logging.read.table.conditions import with_value
 from inference_logging.read.table.engine import name, text
 from inference_logging.read.table.rows import number
 from inference_logging.read.table.search import MOMENT, Question, Record, Search
+from inference_logging.read.table.sketch import SMALLEST, WEIGHT, Sketch, edge, sketches
 from inference_logging.read.where import ALIASES, as_text, is_absent, look_up
 
 if TYPE_CHECKING:
@@ -138,10 +138,11 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
     buckets = _Buckets(
         question, search.entries if question.directories is not None else entries, query.get("buckets", _BUCKETS)
     )
-    numbers = ["adjusted_count", *_TOKENS, *fields, *([heatmap] if heatmap else [])]
+    numbers = [*_TOKENS, *fields, *([heatmap] if heatmap else [])]
     shape = {
         "t": (MOMENT, "BIGINT"),
         "outcome": ("outcome", "VARCHAR"),
+        "weight": ("adjusted_count", "DOUBLE"),
         **{f"n{at}": (_number(field), "DOUBLE") for at, field in enumerate(numbers)},
         "g": (_value(group_by) if group_by else "NULL::VARCHAR", "VARCHAR"),
     }
@@ -151,6 +152,7 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
         return [
             moment,
             None if is_absent(outcome) else as_text(outcome),
+            number(look_up(record, "adjusted_count")),
             *(number(look_up(record, field)) for field in numbers),
             _value_of(record, group_by) if group_by else None,
         ]
@@ -158,13 +160,15 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
     are_columns = all(field in _KNOWN for field in numbers) and (not group_by or _has_columns(group_by))
     search.run(shape, found, are_columns=are_columns)
     groups = [value for value, _ in _frequent(search, query.get("groups_limit", _GROUPS))] if group_by else []
-    sums = _sums(search, buckets, groups)
-    distributions = [_distributions(search, f"n{3 + at}", groups) for at in range(len(fields))]
+    given = dict(search.values)
+    group = _grouped(groups, given)
+    sums = _sums(search, buckets, group, given)
+    distributions = [sketches(search, f"n{len(_TOKENS) + at}", group, given) for at in range(len(fields))]
 
     def totals(group: str | None) -> dict[str, Any]:
         of = {
-            field: _summary(sketches.get(group), is_whole=COLUMNS.get(field) in _WHOLE_NUMBERS)
-            for field, sketches in zip(fields, distributions, strict=True)
+            field: _summary(of_groups.get(group, Sketch()), is_whole=COLUMNS.get(field) in _WHOLE_NUMBERS)
+            for field, of_groups in zip(fields, distributions, strict=True)
         }
         return {**sums.of(group), "fields": of}
 
@@ -206,10 +210,6 @@ class _Sums:
             of[sum_name][bucket] += one
 
 
-_WEIGHT: Final = "CASE WHEN isfinite(n0) AND n0 > 0 THEN n0 ELSE 1 END"
-"""Sampled records stand for more than one; nothing else is a weight."""
-
-
 def _grouped(groups: Sequence[str], values: dict[str, Any]) -> str:
     """Return the group of a row as SQL; NULL for those that are not among the groups."""
     if not groups:
@@ -217,12 +217,11 @@ def _grouped(groups: Sequence[str], values: dict[str, Any]) -> str:
     return f"CASE WHEN g IN ({', '.join(with_value(values, group) for group in groups)}) THEN g END"
 
 
-def _sums(search: Search, buckets: _Buckets, groups: Sequence[str]) -> _Sums:
-    found, given = _Sums(buckets.count), dict(search.values)
-    group = _grouped(groups, given)
+def _sums(search: Search, buckets: _Buckets, group: str, given: dict[str, Any]) -> _Sums:
+    found = _Sums(buckets.count)
     sql = f"""
-        SELECT {group}, {buckets.sql()}, outcome, count(*), sum({_WEIGHT}),
-            sum(coalesce(n1, 0) * {_WEIGHT}), sum(coalesce(n2, 0) * {_WEIGHT}), min(t), max(t)
+        SELECT {group}, {buckets.sql()}, outcome, count(*), sum({WEIGHT}),
+            sum(coalesce(n0, 0) * {WEIGHT}), sum(coalesce(n1, 0) * {WEIGHT}), min(t), max(t)
         FROM ({search.relation}) GROUP BY 1, 2, 3
     """
     for value, bucket, outcome, count, weighted, output, given_tokens, *moments in search.cursor.execute(
@@ -238,34 +237,15 @@ def _sums(search: Search, buckets: _Buckets, groups: Sequence[str]) -> _Sums:
     return found
 
 
-def _distributions(search: Search, member: str, groups: Sequence[str]) -> dict[str | None, tuple[Sketch, int]]:
-    """Return the distribution of a number in each group, with the count of its values; the group None is all."""
-    found: dict[str | None, tuple[Sketch, int]] = {}
-    given = dict(search.values)
-    sql = f"""
-        SELECT {_grouped(groups, given)},
-            CASE WHEN {member} >= {SMALLEST} THEN CAST(ceil(ln({member}) * {PER_E!r}) AS INTEGER) END,
-            count(*), sum({_WEIGHT}), sum({member} * {_WEIGHT}), min({member}), max({member})
-        FROM ({search.relation}) WHERE {member} IS NOT NULL GROUP BY 1, 2
-    """
-    for group, bucket, count, weight, total, least, greatest in search.cursor.execute(sql, given).fetchall():
-        for one in {None, group}:
-            sketch, known = found.get(one) or (Sketch(), 0)
-            sketch.add_bucket(bucket, weight, total, least, greatest)
-            found[one] = sketch, known + count
-    return found
-
-
-def _summary(of: tuple[Sketch, int] | None, *, is_whole: bool) -> dict[str, Any]:
+def _summary(sketch: Sketch, *, is_whole: bool) -> dict[str, Any]:
     """Return a distribution's figures; the quantiles of whole numbers are whole, as the values are."""
-    sketch, count = of or (Sketch(), 0)
     quantiles = {label: sketch.quantile(share) for label, share in _QUANTILES.items()}
     if is_whole:
         quantiles = {label: None if value is None else round(value) for label, value in quantiles.items()}
     return {
-        "count": count,
+        "count": sketch.values,
         "mean": sketch.mean,
-        "max": sketch.greatest if count else None,
+        "max": sketch.greatest if sketch.values else None,
         "histogram": _histogram(sketch),
         **quantiles,
     }

@@ -22,7 +22,7 @@ from inference_logging.read.segments import Segment
 from inference_logging.read.table.columns import FINGERPRINT
 from inference_logging.read.table.lines import Identity
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the files; their columns have a fingerprint."""
 _FOLDER: Final = "inference-logging"
 TABLE: Final = ".parquet"
@@ -32,7 +32,7 @@ _OLD_INDEX: Final = ".index"
 """Files of earlier versions, which nobody reads any more."""
 _LEFT_OVER_S: Final = 3600
 """A file that is still unfinished then was left by a process that died."""
-_LONGEST_FACTS: Final = 64 << 10
+_LONGEST_FACTS: Final = 16 << 20
 _NUMBERS = itertools.count()
 
 
@@ -50,6 +50,8 @@ class Facts(NamedTuple):
     resource: dict[str, str]
     first_ns: int
     last_ns: int
+    dropped: list[tuple[str, str, str, str, int]]
+    """By a footer: its time, a process, and how many records that has dropped, for which reason and of which level."""
 
 
 def default_root() -> Path | None:

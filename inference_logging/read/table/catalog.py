@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from inference_logging.errors import MissingExtraError
+from inference_logging.errors import InferenceLoggingError, MissingExtraError
 from inference_logging.read.segments import Segment, segments
 from inference_logging.read.table.build import Build
 from inference_logging.read.table.cache import Cache, Facts, default_root, real
@@ -25,6 +28,13 @@ _MOST_END_BYTES: Final = 16 << 20
 _ENOUGH_ROWS: Final = 1000
 """A page of rows: so many are shown from the ends of the newest segments, before these are read whole."""
 _MOST_ENDS: Final = 8
+LEAST_KEPT_BYTES: Final = 64 << 20
+"""For a command, the rows of fewer bytes of segments are in memory only: it makes them within a second."""
+_ROUND_S: Final = 10.0
+
+
+class IncompleteError(InferenceLoggingError):
+    """Segments without all of their rows; the message says which and why."""
 
 
 class Entry(NamedTuple):
@@ -87,13 +97,13 @@ class Catalog:
         self,
         connection: DuckDBPyConnection,
         directories: Sequence[Path],
-        prefixes: Sequence[str] | None,
+        wants: Callable[[Segment], bool],
         cache_directory: Path | None,
         *,
         keeps: bool = True,
     ) -> None:
         """Begin, without rows; ``keeps``: in files. Raises OSError naming a directory that cannot be read."""
-        self._connection, self._prefixes = connection, tuple(prefixes) if prefixes else None
+        self._connection, self._wants = connection, wants
         self._no_cache: list[str] = []
         self._places: dict[Path, Cache | None] = {}
         root, seen = cache_directory or default_root(), set()
@@ -109,7 +119,38 @@ class Catalog:
         self._known: dict[str, Entry] = {}
         self._shown: dict[str, Entry] = {}
 
-    def refresh(self, budget_s: float) -> dict[str, Any]:
+    @classmethod
+    def of(
+        cls, connection: DuckDBPyConnection, chosen: Sequence[Segment], advance: Callable[[int], object] | None = None
+    ) -> Catalog:
+        """Return one of these segments with all of their rows, but for segments that are gone.
+
+        ``advance`` is called with the bytes of each that has been read. Without a cache directory that can be written,
+        files are temporary. Raises ``IncompleteError``, OSError.
+        """
+        names = {segment.name for segment in chosen}
+        directories = sorted({segment.path.parent for segment in chosen})
+        keeps = sum(segment.size_bytes() for segment in chosen) >= LEAST_KEPT_BYTES
+        catalog = cls(connection, directories, lambda one: one.name in names, None, keeps=keeps)
+        if catalog._no_cache:
+            root = Path(tempfile.mkdtemp(prefix="inference-logging-"))
+            weakref.finalize(catalog, shutil.rmtree, root, ignore_errors=True)
+            catalog._places = {directory: Cache(root, directory) for directory in catalog._places}
+        progress = catalog.complete(advance)
+        if not progress["done"]:
+            raise IncompleteError("; ".join(progress["problems"]) or "segments change faster than they are read")
+        return catalog
+
+    def complete(self, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
+        """Refresh until all is read, or no more can be; return the progress."""
+        read = -1
+        while True:
+            progress = self.refresh(_ROUND_S, advance)
+            if progress["done"] or progress["indexed_bytes"] == read:
+                return progress
+            read = progress["indexed_bytes"]
+
+    def refresh(self, budget_s: float, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
         """Look for segments, and read what is new for about ``budget_s`` seconds; return the progress."""
         with self._lock:
             deadline_s = time.monotonic() + budget_s
@@ -129,6 +170,8 @@ class Catalog:
             cursor = self._connection.cursor()
             for entry in todo:  # one after the other: two at once need twice the memory
                 self._add(self._read(cursor, entry, deadline_s))
+                if advance is not None and entry.name in self._found and self._found[entry.name].is_whole:
+                    advance(entry.disk_bytes)
             self._shown = {}
             self._publish()
             self._drop_unused()
@@ -159,10 +202,7 @@ class Catalog:
             return None
         try:
             return Cache(root, directory)
-        except NotADirectoryError:
-            raise
         except OSError as error:
-            real(directory)  # raises where it is not the cache that is wrong
             self._no_cache.append(f"{root}: {error}; rows are kept in memory")
             return None
 
@@ -180,7 +220,7 @@ class Catalog:
             if cache is not None:
                 cache.clean({segment.name for segment in listed})
             for segment in listed:
-                if self._prefixes is not None and segment.prefix not in self._prefixes:
+                if not self._wants(segment):
                     continue
                 if segment.name in found:
                     other = found[segment.name].directory
@@ -297,9 +337,8 @@ class Catalog:
     def _facts(self, build: Build) -> Facts:
         part = build.part
         first, last = part.times or (0, 0)
-        return Facts(
-            part.segment, build.identity, build.offset, part.rows, part.odd, part.unreadable, part.resource, first, last
-        )
+        counts = part.rows, part.odd, part.unreadable
+        return Facts(part.segment, build.identity, build.offset, *counts, part.resource, first, last, part.dropped)
 
     def _show_ends(self, todo: Sequence[Entry]) -> None:
         """Show the last rows of the newest segments, a page of them, where nothing else is shown yet."""

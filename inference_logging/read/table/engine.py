@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+BOUNDED: Final = {
+    "threads": "2", "memory_limit": "1GB", "temp_directory": "", "enable_external_file_cache": "false",
+}  # fmt: skip
+"""Settings with which a question takes little memory, however much it reads."""
 
 
 def connected(purpose: str = "view", extra: str | None = None, **settings: str) -> DuckDBPyConnection:
@@ -41,6 +47,12 @@ def text(value: str) -> str:
 def texts(values: Iterable[str]) -> str:
     """Return a list of texts as SQL has it."""
     return f"[{', '.join(map(text, values))}]"
+
+
+def write_parquet(connection: DuckDBPyConnection, source: str, path: Path, together: int, level: int = 3) -> None:
+    """Write rows, given as SQL, as a Parquet file; ``together`` are in a row group."""
+    options = f"FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {level}, ROW_GROUP_SIZE {together}"
+    connection.execute(f"COPY ({source}) TO {text(str(path))} ({options}, USE_TMP_FILE false)")
 
 
 def json_lines(path: Path, columns: Mapping[str, str], longest: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -17,7 +18,7 @@ from inference_logging._native import RowReader
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.reading import is_framing
 from inference_logging.read.table.columns import ALL, COLUMNS, REFUSED, TEXTS, TIMESTAMP
-from inference_logging.read.table.engine import connected, name, text
+from inference_logging.read.table.engine import connected, name, text, write_parquet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,7 @@ class Part:
         self.resource: dict[str, str] = {}
         self.rows = self.odd = self.unreadable = 0
         self.last_is_footer = False
+        self.dropped: list[tuple[str, str, str, str, int]] = []
         self.times: tuple[int, int] | None = None
         self._last_ns = begun_ns
         self._has_small = False
@@ -85,12 +87,11 @@ class Part:
 
     def write(self, cursor: DuckDBPyConnection, path: Path) -> None:
         """Write the rows as a Parquet file."""
-        options = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, USE_TMP_FILE false"
         # Each thread keeps row groups of its own: one takes half the memory of two, and as long.
         writer = cursor if self.tables else connected(threads="1")
         with self._source(writer) as rows:
             source = " UNION ALL ".join([*(f"FROM {table}" for table in self.tables), rows])
-            writer.execute(f"COPY ({source}) TO {text(str(path))} ({options}, ROW_GROUP_SIZE {_ROW_GROUP})")
+            write_parquet(writer, source, path, _ROW_GROUP, level=1)
 
     def drop(self, cursor: DuckDBPyConnection) -> None:
         """Remove the rows from memory."""
@@ -132,10 +133,34 @@ class Part:
         record = _parsed(line)
         if record is None:
             self.unreadable += 1
-        if record is None or is_framing(record):
+            return None
+        if is_framing(record):
+            self._take_dropped(record)
             return None
         time = record.get(TIMESTAMP)
         return time if isinstance(time, str) else ""
+
+    def _take_dropped(self, footer: dict[str, Any]) -> None:
+        try:
+            self.dropped += [
+                (str(footer.get(TIMESTAMP)), *one)
+                for process in footer.get("processes", ())
+                for one in dropped(process.get("boot_id"), process.get("dropped", {}))
+            ]
+        except (AttributeError, TypeError):
+            self.unreadable += 1
+
+
+def dropped(boot_id: Any, reasons: Any) -> list[tuple[str, str, str, int]]:
+    """Return process, reason, level and number of the records that a process reports as dropped.
+
+    Raises AttributeError, TypeError for what no listener reports.
+    """
+    return [
+        (str(boot_id), reason, level, index(number))
+        for reason, levels in reasons.items()
+        for level, number in levels.items()
+    ]
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

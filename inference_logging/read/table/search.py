@@ -169,6 +169,10 @@ class Search:
         self.relation = ""
         self.reached = Reached()
 
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the answer to a statement, in which ``{rows}`` is the relation."""
+        return self.cursor.execute(sql.format(rows=f"({self.relation})"), self.values).fetchall()
+
     def run(
         self,
         shape: Mapping[str, tuple[str, str]],

@@ -12,14 +12,13 @@ from inference_logging.read.table import aggregate as aggregates
 from inference_logging.read.table import rows as pages
 from inference_logging.read.table.catalog import Catalog, Entry
 from inference_logging.read.table.columns import KINDS
-from inference_logging.read.table.engine import connected
+from inference_logging.read.table.engine import BOUNDED, connected
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _MOST_BUDGET_S: Final = 3600.0
 _MOST_KEYS: Final = 5000
-_THREADS: Final = 2
 
 Query = Mapping[str, Any]
 _Find = Callable[["DuckDBPyConnection", Query, Sequence[Entry]], Any]
@@ -38,16 +37,20 @@ class Table:
 
         Raises OSError naming a directory that cannot be read, ``MissingExtraError``.
         """
-        self._connection = connected(
-            threads=str(_THREADS), memory_limit="1GB", temp_directory="", enable_external_file_cache="false"
+        self._connection = connected(**BOUNDED)
+        self._catalog = Catalog(
+            self._connection, directories, lambda one: not prefixes or one.prefix in prefixes, cache_directory
         )
-        self._catalog = Catalog(self._connection, directories, prefixes, cache_directory)
 
     def refresh(self, budget_s: float) -> bytes:
         """Look for new segments and records, for about ``budget_s`` seconds; return the progress."""
         if not 0 <= budget_s <= _MOST_BUDGET_S:
             raise ValueError(f"budget_s={budget_s}: must be from 0 to {_MOST_BUDGET_S:g}")
         return orjson.dumps(self._catalog.refresh(budget_s))
+
+    def complete(self) -> dict[str, Any]:
+        """Refresh until all is read, or no more can be; return the progress."""
+        return self._catalog.complete()
 
     def rows(self, query: bytes) -> bytes:
         """Return the records that fulfil a query, a page of them, each with its key."""

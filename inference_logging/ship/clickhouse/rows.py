@@ -8,9 +8,9 @@ import orjson
 
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.ship.clickhouse.schema import TEXTS
 from inference_logging.ship.line import Line
-from inference_logging.ship.rows import OTHER, row
 
 
 def row_line(line: Line) -> bytes:

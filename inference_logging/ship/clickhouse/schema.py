@@ -16,8 +16,8 @@ from typing import Final
 
 from inference_logging.read.outcomes import FAILED
 from inference_logging.read.segments.columns import FIELDS, HEAD, LOGS, MODEL, REQUESTS, RESOURCE
-from inference_logging.ship.rows import COLUMNS as OF_QUERY
-from inference_logging.ship.rows import OTHER
+from inference_logging.read.segments.rows import COLUMNS as OF_QUERY
+from inference_logging.read.segments.rows import OTHER
 
 RECORDS: Final = "records"
 MINUTES: Final = "requests_per_minute"

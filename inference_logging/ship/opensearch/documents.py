@@ -12,9 +12,9 @@ import orjson
 
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.ship.line import Line
 from inference_logging.ship.opensearch.template import MESSAGES, RENAMED
-from inference_logging.ship.rows import OTHER, row
 
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
 

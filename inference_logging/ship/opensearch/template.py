@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import orjson
 
+from inference_logging.read.segments.rows import COLUMNS, OTHER
 from inference_logging.ship.opensearch.place import Place
-from inference_logging.ship.rows import COLUMNS, OTHER
 
 VERSION: Final = 1
 """Raised with each change of the mapping."""

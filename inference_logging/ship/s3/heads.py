@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from inference_logging.errors import CorruptLineError
+from inference_logging.read.segments.rows import OTHER
 from inference_logging.read.table.engine import connected
-from inference_logging.ship.rows import OTHER
 from inference_logging.ship.s3.manifest import Account, Manifest
 
 _HEAD = ("severity_text", "event_name", "boot_id", "pid", "seq")

@@ -18,12 +18,12 @@ from typing import Final, NamedTuple, Protocol
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Segment, segments
 from inference_logging.read.segments.following import is_locked
+from inference_logging.read.table.parquet import TableError
 from inference_logging.ship.offsets import Offsets, Progress
 from inference_logging.ship.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
 from inference_logging.ship.s3.delivery import ConflictError, Delivery
 from inference_logging.ship.s3.staging import Staged, Staging
 from inference_logging.ship.s3.store import EndedError, StoreError
-from inference_logging.ship.s3.table import TableError
 
 _KINDS: Final[dict[type[Exception], str]] = {
     ConflictError: "conflict", CorruptLineError: "corrupt", TableError: "parquet",

@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, TypeAlias
 
+import orjson
+
 from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.read.segments import Segment
+from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.reading import LineJoiner
+from inference_logging.read.segments.rows import COLUMNS, OTHER, OWN, row
+from inference_logging.read.table.engine import connected
+from inference_logging.read.table.parquet import SETTINGS, ParquetFile
 from inference_logging.ship.s3.manifest import Account, Content
 from inference_logging.ship.s3.place import JSON_LINES
 
@@ -36,7 +42,7 @@ class Sink(Protocol):
     def add(self, lines: bytes, records: list[Parsed], /) -> None:
         """Take whole lines, and the records among them."""
 
-    def close(self, account: Account, /) -> None:
+    def close(self) -> None:
         """Write what is left."""
 
 
@@ -73,7 +79,7 @@ class Staging:
         path.unlink(missing_ok=True)
         account, digest, bytes_ = Account(), hashlib.sha256(), 0
         joiner = LineJoiner()
-        sink = _sink(form, path)
+        sink = _sink(form, path, account)
         for lines in whole_lines(segment):
             digest.update(lines)
             bytes_ += len(lines)
@@ -83,7 +89,7 @@ class Staging:
                 if (record := account.add(line)) is not None and isinstance(line, bytes)
             ]
             sink.add(lines, records)
-        sink.close(account)
+        sink.close()
         return Staged(segment, form, path, content_of(path), Content(bytes_, digest.hexdigest()), account)
 
     def close(self) -> None:
@@ -146,16 +152,41 @@ class _JsonLines:
     def add(self, lines: bytes, _records: list[Parsed]) -> None:
         self._writer.write(lines)
 
-    def close(self, _account: Account) -> None:
+    def close(self) -> None:
         self._writer.close()
 
 
-def _sink(form: str, path: Path) -> Sink:
+class _Parquet:
+    def __init__(self, path: Path, account: Account) -> None:
+        self._account = account
+        connection = connected("format=parquet", "query", **SETTINGS)
+        self._table = ParquetFile(connection, path, {**OWN, OTHER: COLUMNS[OTHER], **RESOURCE})
+
+    def add(self, _lines: bytes, records: list[Parsed]) -> None:
+        declared = self._account.header.get("resource")
+        resource = declared if isinstance(declared, dict) else {}
+        given = {key: value for key in RESOURCE if isinstance(value := resource.get(key), str)}
+        for raw, record in records:
+            self._table.add(_row(raw, record, given))
+
+    def close(self) -> None:
+        self._table.close()
+
+
+def _row(raw: bytes, record: dict[str, Any], given: dict[str, str]) -> bytes:
+    """Return a record's row as JSON. One that nests deeper than our lines do is wholly in ``other``, as it was read."""
+    try:
+        return orjson.dumps({**row(record), **given})
+    except TypeError:
+        head = row({name: value for name, value in record.items() if not isinstance(value, dict | list)})
+        head.pop(OTHER, None)
+        return orjson.dumps({**head, **given, OTHER: orjson.Fragment(raw)})
+
+
+def _sink(form: str, path: Path, account: Account) -> Sink:
     if form == JSON_LINES:
         return _JsonLines(path)
-    from inference_logging.ship.s3.table import Table
-
-    return Table(path)
+    return _Parquet(path, account)
 
 
 def _zstandard() -> Any:

@@ -12,15 +12,17 @@ from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOUR
 OTHER: Final = "other"
 COLUMNS: Final[Mapping[str, str]] = {**HEAD, **LOGS, **REQUESTS, **RESOURCE, OTHER: "JSON"}
 """Name and DuckDB's type."""
+OWN: Final = {name: kind for name, kind in COLUMNS.items() if name not in RESOURCE and name != OTHER}
+"""Those of the record itself."""
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z", re.ASCII)
 
 
-def row(record: Mapping[str, Any]) -> dict[str, Any]:
+def row(record: Mapping[str, Any], columns: Mapping[str, str] = OWN) -> dict[str, Any]:
     """Return a record as a row: values that fit their column, and the others below ``other``."""
     fitting: dict[str, Any] = {}
     other: dict[str, Any] = {}
     for name, value in record.items():
-        kind = None if name in RESOURCE or name == OTHER else COLUMNS.get(name)
+        kind = columns.get(name)
         (fitting if kind is not None and _FITS[kind](value) else other)[name] = value
     return {**fitting, **({OTHER: other} if other else {})}
 
