@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from inference_logging.prove.bench.figures import FORMS, share_text
+from inference_logging.prove.bench.text import FORMS, share_text
 from loadtests.results_rows import ROWS, TABLES, Row, Table
 
 THINNEST: Final = "thinnest wrapper"
@@ -255,8 +255,8 @@ def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
         (cell["peer"], cell["loop"], cell["threads"]): cell for cell in result["cells"] if cell["record_bytes"] == size
     }
     heads = (f"{head}, {many if is_many else few} thr." for _, _, is_many, head in _PEER_COLUMNS)
-    page = f"loadtests/results/{parts['peers'].file}.html"
-    yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{page}`):"
+    file = f"loadtests/results/{parts['peers'].file}.json"
+    yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{file}`):"
     yield ""
     rows = (list(_peer_row(peer, cells, (few, many), result["cells"])) for peer in result["peers"])
     yield from markdown(["way of logging", *heads, *(head for _, _, head in _SHARES)], rows)

@@ -22,7 +22,8 @@ bench-instructions: build ## Count what the request path executes; fails above +
 	$(PYTHON) -m loadtests.instructions.bench_instructions $(BENCH_OPTIONS)
 
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
-	$(VENV)/bin/inference-logging bench --out build/bench-peers
+	mkdir -p build/bench-peers
+	$(VENV)/bin/inference-logging bench --json > build/bench-peers/result.json
 	$(PYTHON) -m loadtests.cost.bench_fapilog --json build/bench-peers/fapilog.json
 
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)

@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any, Final
 
 from inference_logging.prove.bench.child import places
-from inference_logging.prove.bench.figures import bytes_text, time_text
 from inference_logging.prove.bench.machine import file_system, load, machine
+from inference_logging.prove.bench.text import bytes_text, time_text
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from loadtests import harness
 from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS

@@ -1,4 +1,4 @@
-"""The form of the result of `inference-logging bench`, which the page is made from and which is kept.
+"""The form of the result of `inference-logging bench`, which the tables are made from and which is kept.
 
 Times are in nanoseconds, memory in bytes, rates per second, unless a name says otherwise. A figure that could not be
 measured is null. `SCHEMA` grows when a name is renamed or removed; readers ignore names that they do not know.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypedDict
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 Loop = Literal["closed", "open"]
 LOOPS: Final[tuple[Loop, ...]] = ("closed", "open")
@@ -66,8 +66,6 @@ class PeerEntry(TypedDict):
     settings: str
     """The text of the configuration that was measured: its lines, as code."""
     ours: bool
-    lossless: bool
-    """Whether its documentation promises that what a call accepts arrives; the empty calls and NullHandler do not."""
     writes: bool
     """False for the empty calls and the NullHandler: nothing of theirs arrives anywhere."""
     missing: str | None
@@ -125,8 +123,6 @@ class Cell(TypedDict):
     loop: Loop
     record_bytes: int
     figures: dict[str, Estimate | None]
-    ratios_to_ours: dict[str, Estimate | None]
-    """Each figure ÷ that of the peer `ours-event` in the same cell and round."""
     accepted: int
     arrived: int
     refused: int
@@ -142,7 +138,6 @@ class CallTime(TypedDict):
     peer: str
     ns: Estimate
     rounds: list[float]
-    ratio_to_ours: Estimate | None
 
 
 class Goal(TypedDict):
@@ -157,7 +152,7 @@ class Goal(TypedDict):
 
 
 class Result(TypedDict):
-    """The whole result: the content of `result.json`."""
+    """The whole result: what `--json` prints."""
 
     schema: int
     made: str

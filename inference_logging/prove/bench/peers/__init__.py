@@ -50,8 +50,7 @@ class Opened:
 class Peer:
     """A way of logging: ``opened`` opens it with the text of its records.
 
-    ``settings`` is the function that configures it. ``lossless`` says that what it accepts arrives, by its
-    documentation. ``is_json`` is false for a peer whose lines have a form of their own.
+    ``settings`` is the function that configures it. ``is_json`` is false for a peer whose lines have another form.
     """
 
     name: str
@@ -62,7 +61,6 @@ class Peer:
     modules: tuple[tuple[str, str], ...] = ()
     """Those it needs, by the names of their distributions."""
     ours: bool = False
-    lossless: bool = True
     writes: bool = True
     is_json: bool = True
 
@@ -72,7 +70,7 @@ class Peer:
 
 
 OURS: Final = "ours-event"
-"""The peer that ratios are made to."""
+"""The peer that most goals are about."""
 
 _MODULES: Final = {
     "empty": "control",

@@ -19,6 +19,6 @@ def _opened(_place: Place, _text: str) -> Iterator[Opened]:
 
 
 PEERS: Final = tuple(
-    Peer(name, title, "Python", _opened, empty_call, lossless=False, writes=False)
+    Peer(name, title, "Python", _opened, empty_call, writes=False)
     for name, title in (("empty", "empty call (control)"), ("empty-again", "empty call, once more (noise)"))
 )

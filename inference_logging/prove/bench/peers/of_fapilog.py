@@ -40,7 +40,7 @@ def _opened(place: Place, text: str, *, configure: Callable[[Place], Any]) -> It
     yield Opened(with_keywords(logger.info, text), drain, filtered, dropped=lambda: dropped)
 
 
-_Peer: Final = partial(Peer, library="fapilog", modules=(("fapilog", "fapilog"),), lossless=False)
+_Peer: Final = partial(Peer, library="fapilog", modules=(("fapilog", "fapilog"),))
 PEERS: Final = (
     _Peer("fapilog", "fapilog, default with a file", opened=partial(_opened, configure=default), settings=default),
     _Peer(

@@ -43,6 +43,6 @@ _MODULES: Final = (
 PEERS: Final = (
     Peer(
         "opentelemetry", "OpenTelemetry, BatchLogRecordProcessor", "opentelemetry-sdk",
-        _opened, configured, _MODULES, lossless=False,
+        _opened, configured, _MODULES,
     ),
 )  # fmt: skip

@@ -105,7 +105,7 @@ def _peer(name: str, title: str, configure: Any, **more: Any) -> Peer:
 
 
 PEERS: Final = (
-    _peer("stdlib-null", "NullHandler", null, lossless=False, writes=False),
+    _peer("stdlib-null", "NullHandler", null, writes=False),
     _peer("stdlib-sync", "FileHandler", sync),
     _peer("stdlib-fsync", "FileHandler + fsync", fsync),
     _peer("stdlib-queue", "QueueHandler", queued, opened=partial(_opened_queue, make=queue.Queue)),
