@@ -1,6 +1,7 @@
 """The pods of one zone as processes: each has directories, a queue, a listener and an instance id of its own.
 
     python -m loadtests.fleet.fleet_pods SETTINGS POD…
+    python -m loadtests.fleet.fleet_pods SETTINGS recover POD…    writes the queues of pods that do not return
 
 One process imports the package and forks the pods; each then opens its logger and serves requests at the times of an
 arrival trace, compressed in time. Lines on standard input: ``begin SECONDS`` (of the monotonic clock) is time zero,
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
+from inference_logging.cli import native
 from loadtests.compare import arrivals
 from loadtests.compare.arrivals import Arrival
 from loadtests.fleet.fleet_count import Book, Note
@@ -217,9 +219,16 @@ class Zone:
         self._end(*self._pids)
 
 
+def recover(settings: Settings, pods: Sequence[int]) -> int:
+    """Write what is left in the queues of these pods, each to its own segments; return the worst exit code."""
+    return max(native.run(["recover"], settings.config(pod)) for pod in pods)
+
+
 def main() -> None:
-    """Obey standard input."""
+    """Obey standard input, or recover."""
     settings = Settings(**json.loads(sys.argv[1]))
+    if sys.argv[2] == "recover":
+        sys.exit(recover(settings, [int(pod) for pod in sys.argv[3:]]))
     zone = Zone(settings, [int(pod) for pod in sys.argv[2:]])
     zone.wait_until_ready()
     print("ready", flush=True)
