@@ -207,28 +207,6 @@ def test_a_header_of_the_file_is_sent_and_shown_nowhere(replays: Replays) -> Non
     assert not any(SECRET in text for text in shown)
 
 
-def test_locust_sends_the_same_file(replays: Replays, tmp_path: Path) -> None:
-    config = Config(directory=tmp_path / "segments", queue_directory=tmp_path / "queues", queue_bytes=1 << 20)
-    file = Path(__file__).parent.parent / "loadtests" / "compare" / "replay_locustfile.py"
-    command = [sys.executable, "-m", "locust", "-f", str(file), "--headless", "--export", str(replays.first.file)]
-    with uvicorn(config, app="replayed_app:app") as server:
-        done = subprocess.run(
-            [*command, "-H", server.url, "--speed", "2", "--json"], capture_output=True, timeout=200, check=False
-        )
-        wait_until(lambda: len(read_records(config.directory, "request")) >= len(ASKED), "all records")
-        server.stop()
-    records = {record["client_request_id"]: record for record in read_records(config.directory, "request")}
-    wanted = {row["custom_id"]: row["recorded"] for row in replays.first.rows}
-    assert set(records) == set(wanted), done.stderr.decode()
-    for name in ("outcome", "chunks", "http.response.status_code"):
-        assert {key: record.get(name) for key, record in records.items()} == {
-            key: recorded.get(name) for key, recorded in wanted.items()
-        }
-    rows = {(row["method"], row["name"]): row for row in json.loads(done.stdout)}
-    assert rows[("POST", "/v1/chat/completions")]["num_requests"] >= len(ASKED) - 1
-    assert rows[("SSE", "/v1/chat/completions: time to first chunk")]["num_requests"] >= 5
-
-
 def test_a_terminal_shows_how_far_it_is(replays: Replays, tmp_path: Path) -> None:
     config = Config(directory=tmp_path / "segments", queue_directory=tmp_path / "queues", queue_bytes=1 << 20)
     command = [sys.executable, "-m", "inference_logging.cli.main", "replay", str(replays.first.file), "--url"]

@@ -33,7 +33,6 @@ SCENARIOS = {
     for scenario in (
         Scenario("trivial", "/trivial", "TrivialUser"),
         Scenario("stream64", "/stream64", "Stream64User"),
-        Scenario("completion", "/v1/completions", "CompletionUser", {"max_tokens": 32}),
         Scenario("chat", "/v1/chat/completions", "ChatUser", {"max_tokens": 64, "stream": True}),
     )
 }

@@ -55,12 +55,22 @@ class Books(NamedTuple):
 
     accepted: int
     records: int | None
-    dropped: int = 0
 
     @property
     def balanced(self) -> bool:
         """Whether every accepted request has its record."""
         return self.records is None or self.records == self.accepted
+
+    def after(self, before: Books | None) -> Books:
+        """Return both together."""
+        records = None if self.records is None else self.records + ((before and before.records) or 0)
+        return Books(self.accepted + (before.accepted if before else 0), records)
+
+    def __str__(self) -> str:
+        """Return the comparison of requests and records in words."""
+        if self.records is None:
+            return f"none; {self.accepted:,} requests"
+        return f"{self.records:,} {'=' if self.balanced else '≠'} {self.accepted:,}"
 
 
 class ServerError(RuntimeError):
@@ -145,7 +155,7 @@ class ServerUnderTest:
         if status != 0:
             raise ServerError(f"mode {self.mode}: ended with status {status}\n{self._tail()}")
         accepted: int = json.loads(self._counts.read_text())["accepted"]
-        return Books(accepted, self._records(), dropped(self.directory))
+        return Books(accepted, self._records())
 
     def _records(self) -> int | None:
         if self.mode == "none":
@@ -174,14 +184,3 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
     for segment in sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink()):
         with segment.open("rb") as lines:
             yield from map(json.loads, lines)
-
-
-def dropped(directory: Path) -> int:
-    """Return how many records the last footer in `directory` counts as dropped."""
-    footers = [record for record in records(directory) if record["event_name"] == "segment.footer"]
-    return sum(total(process["dropped"]) for process in footers[-1]["processes"]) if footers else 0
-
-
-def total(counts: Any) -> int:
-    """Return the sum of counts that are nested by reason."""
-    return sum(map(total, counts.values())) if isinstance(counts, dict) else int(counts)

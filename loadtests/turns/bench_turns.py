@@ -82,7 +82,7 @@ class Server(NamedTuple):
         found: dict[str, Any] = json.loads(harness.get(f"http://{HOST}:{self.port}/turns/{question}", None, START_S))
         return found
 
-    def measure(self, load: Load, route: str, case: Case) -> dict[str, list[Block]]:
+    def measure(self, load: Load, route: str, case: Case) -> list[Block]:
         """Load one route for its share of the time, or until there are enough blocks; return these."""
         url = f"http://{HOST}:{self.port}{route}"
         script = harness.post_script(self.directory, ASK) if route.startswith("/v1/") else None
@@ -93,7 +93,7 @@ class Server(NamedTuple):
             load.on(url, seconds, script)
             found = self.ask("pause")
             if len(found["blocks"]) >= load.least_blocks:
-                return {clock: [tuple(block) for block in blocks] for clock, blocks in found.items()}
+                return [tuple(block) for block in found["blocks"]]
             seconds = max(1, 2 * seconds)
 
     def stop(self) -> None:
@@ -131,7 +131,7 @@ def uvicorn(load: Load) -> list[Workload]:
     for _ in range(load.processes):
         with running(COMPARED) as server:
             for route, case in ROUTES.items():
-                found[route].append(server.measure(load, route, case)["blocks"])
+                found[route].append(server.measure(load, route, case))
             server.stop()
     return [Workload.of(case, found[route]) for route, case in ROUTES.items()]
 

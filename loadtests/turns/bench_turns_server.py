@@ -147,7 +147,7 @@ class Front:
             self.switch.pause()
         for logger in self._loggers.values():
             logger.flush(DRAIN_S)
-        return {"blocks": self.switch.slices.blocks, "walls": self.switch.slices.walls}
+        return {"blocks": self.switch.slices.blocks}
 
     def check_books(self) -> None:
         """Raise unless each request to an arm of ours has its record."""
