@@ -34,25 +34,25 @@ thread: 3
 
 desc: Trigger: Client Request: get/0
 positions: instr
-events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw
+events: Ir
 
 ob=/lib/libc.so.6
 fn=memcpy
-0x1000 10 5 5 1 2 3
+0x1000 10
 
 ob=/package/inference_logging/_native.abi3.so
 fn=begin
 0x1038 10
-0x103c 10 0 0 4
+0x103c 10
 cob=/lib/libc.so.6
 cfn=memcpy
 calls=10 0x1000
-0x1040 1000 500 500 100
-0x1044 4 0 0 1
+0x1040 1000
+0x1044 4
 fn=finish
-0x2000 20 20 0 0 10
+0x2000 20
 
-totals: 54 25 5 6 12 3
+totals: 54
 """
 
 
@@ -71,30 +71,21 @@ def test_a_file_reports_its_mark_and_its_thread() -> None:
     assert (dump.name, dump.thread) == ("get/0", 3)
 
 
-def test_instructions_and_misses_are_counted_where_they_are_and_not_in_callers() -> None:
+def test_instructions_are_counted_where_they_are_and_not_in_callers() -> None:
     counts = sample()
-    assert counts.total().cost.instructions == pytest.approx(5.4)
-    assert counts.total().cost.misses == pytest.approx(2.1)
-    assert counts.total("_native").cost.instructions == pytest.approx(4.4)
+    assert counts.total().instructions == pytest.approx(5.4)
+    assert counts.total("_native").instructions == pytest.approx(4.4)
 
 
 def test_a_code_line_counts_where_it_runs_at_least_every_other_time() -> None:
     native = sample().total("_native")
     assert native.lines == {0x1038 >> 6, 0x2000 >> 6}  # 0x1044, on a line of its own, ran four times of ten
-    assert native.pages == {1, 2}
-
-
-def test_each_function_has_its_own_counts() -> None:
-    functions = sample().functions("_native")
-    assert set(functions) == {"begin", "finish"}
-    assert functions["finish"].cost.instructions == pytest.approx(2)
-    assert functions["begin"].lines == {0x1038 >> 6}
 
 
 def test_what_runs_without_logging_as_well_is_taken_off() -> None:
     counts = sample()
     counts.add(sample(), -1)
-    assert counts.total().cost.instructions == pytest.approx(0)
+    assert counts.total().instructions == pytest.approx(0)
     assert not counts.total().lines
 
 
@@ -137,12 +128,6 @@ def test_the_noted_bounds_are_those_of_all_rows(tmp_path: Path) -> None:
     assert bench_instructions.read_bounds(tmp_path / "bounds.json") == (noted, bounds)
 
 
-def test_the_interpreter_says_how_it_was_built() -> None:
-    found = bench_instructions.find_interpreter()
-    assert found.description.startswith("CPython {}.{}.".format(*sys.version_info))
-    assert "PGO" in found.description
-
-
 @pytest.mark.servers
 def test_each_row_does_its_work_and_dumps_each_of_its_parts(tmp_path: Path) -> None:
     marks = tmp_path / "marks.so"
@@ -167,7 +152,6 @@ def test_each_row_does_its_work_and_dumps_each_of_its_parts(tmp_path: Path) -> N
     assert set(rows) == set(bench_instructions.ROWS)
     parts = [f"{name}/{position}" for name, row in rows.items() for position, _ in enumerate(row["weights"])]
     assert (tmp_path / "dumped").read_text(encoding="utf-8").split() == parts
-    assert rows["chunk"]["gc_objects"] == 0
 
 
 ARMS = 3
