@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import json
 import math
 import os
@@ -19,14 +18,13 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
-from inference_logging.prove.bench.loops import GIVE_UP, Schedule, Timings, batched, closed, paced, space
+from inference_logging.prove.bench.loops import Schedule, Timings, batched, closed, paced, space
 from inference_logging.prove.bench.machine import forget_peak, interpreter_cpu_ns, peak_bytes, resident_bytes
 from inference_logging.prove.bench.peers import Opened, Peer, Place, peer
 from inference_logging.prove.bench.record import (
@@ -48,8 +46,6 @@ _WARM_UP_SHARE: Final = 1 / 3
 _SETTLE_S: Final = 2.0
 _BATCH: Final = 200
 _PAUSE_S: Final = 0.005
-_STUCK_S: Final = 3.0
-"""How much longer than it may a cell can take before it counts as stuck."""
 _LEAD_NS: Final = 5_000_000
 """From the barrier to the first call that is due: every thread is awake by then."""
 _LATE: Final = 0.1
@@ -87,31 +83,15 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
     place = Place(Path(order.files), Path(order.memory))
     text = text_of(order.record_bytes)
     if order.loop == "call":
-        with measured.opened(place, text) as opened, _unless_stuck(order):
+        with measured.opened(place, text) as opened:
             return _measure_calls(order, opened, measured, place)
     all_timings = [Timings(space(calls)) for calls in _room(order)]
     counts_peak, before = forget_peak(), resident_bytes()
     with measured.opened(place, text) as opened:
-        with _unless_stuck(order):
-            _warm_up(order, opened, measured, place)
-            figures = _measure_load(order, opened, all_timings)
+        _warm_up(order, opened, measured, place)
+        figures = _measure_load(order, opened, all_timings)
         figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
         return {**figures, **_arrivals(figures, measured, place, text)}
-
-
-@contextmanager
-def _unless_stuck(order: Order) -> Iterator[None]:
-    """End the process, with that as its answer, if calls do not come back: in a lock that nobody opens, for instance.
-
-    This does not need the interpreter, whose lock a peer that is stuck may hold.
-    """
-    limit_s = order.seconds * (GIVE_UP + 1) + _SETTLE_S + DRAIN_S + _STUCK_S
-    _answer(order, {"problem": f"stuck: calls of {order.threads} threads did not come back within {limit_s:.0f} s"})
-    faulthandler.dump_traceback_later(limit_s, exit=True)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def _room(order: Order) -> list[int]:
@@ -296,16 +276,11 @@ def main() -> None:
     answer: dict[str, Any]
     try:
         _stdout_to(Path(order.files) / "stdout.jsonl")
-        measured = peer(order.peer)
-        answer = {**measure(order, measured), "problem": None}
+        answer = {**measure(order, peer(order.peer)), "problem": None}
     except Exception as error:  # noqa: BLE001 - a peer that does not work is a row of the result, whatever it raises
         answer = {"problem": f"{type(error).__name__}: {error}"}
-    _answer(order, answer)
-    os._exit(0)
-
-
-def _answer(order: Order, answer: dict[str, Any]) -> None:
     Path(order.answer).write_text(json.dumps(answer), encoding="utf-8")
+    os._exit(0)
 
 
 def _stdout_to(path: Path) -> None:

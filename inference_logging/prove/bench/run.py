@@ -2,7 +2,7 @@
 
 Every round visits every cell once, in an order of its own drawn from a fixed seed, so that what changes on the machine
 meanwhile falls on no peer alone. A peer whose library is missing, or does not work here in any cell, is a row that says
-so. A cell that has failed once is not tried again: one that is stuck takes seconds.
+so. A cell that has failed once is not tried again: one that is stuck takes half a minute.
 """
 
 from __future__ import annotations
