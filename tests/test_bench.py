@@ -73,15 +73,11 @@ def test_the_page_of_sizes_says_what_a_request_takes_in_queue_and_segment(name: 
 
 @pytest.mark.servers
 def test_a_known_cost_is_judged_without_what_the_middleware_itself_costs() -> None:
-    def run(extra_us: float, value: float) -> bench_ab.Run:
-        difference = Interval(value, value - 0.003, value + 0.003).as_json()
-        return bench_ab.Run(extra_us, {name: {"off": 0.002, "difference": difference} for name in bench_ab.JUDGED}, 20)
-
-    runs = {0.0: run(0.0, 0.01), 0.05: run(100.0, 0.06)}
-    found, injected = bench_ab.judged(bench_ab.JUDGED[0], runs[0.05], runs[0.0])
+    nothing, extra = (bench_ab.Found(0.002, Interval(value, value - 0.003, value + 0.003)) for value in (0.01, 0.06))
+    found, injected = bench_ab.judged(extra, nothing)
     assert [found.value, injected] == pytest.approx([0.05, 0.05])
     assert found.half == pytest.approx(0.003 * 2**0.5)
-    (row,) = bench_ab.rows(runs)
+    row = bench_ab.row(extra, nothing)
     assert row["ours"] == "found +5.00% (+4.58% … +5.42%), injected +5.00%"
     assert row["beside"] == "nothing injected: +1.00% (+0.70% … +1.30%)"
 

@@ -20,9 +20,10 @@ from loadtests.instructions.bench_instructions import FIGURES, Toolchain
 from loadtests.instructions.callgrind import Counts
 from loadtests.turns import bench_turns
 from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
-from loadtests.turns.bench_turns_peers import Workload
-from loadtests.turns.bench_turns_report import Case, Row, doubt, verdict
+from loadtests.turns.bench_turns_peers import rows_of as arm_rows
+from loadtests.turns.bench_turns_report import Case, doubt, verdict
 from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
 
 JUDGED = [figure for figure in FIGURES if figure.is_judged]
@@ -175,27 +176,25 @@ def rounds(added_us: float, chunk_us: float, control: float = 1.0) -> list[dict[
 
 def test_a_known_cost_is_found_under_noise_and_outliers() -> None:
     request, stream, chunk = rows_of("a", rounds(1.5, 0.1))
-    assert [row.name for row in (request, stream, chunk)] == ["a", "a, stream of 64", "a, one chunk"]
-    assert request.added_us.holds(1.5)
-    assert chunk.added_us.holds(0.1)
-    assert request.verdict() == "goal ≤ 2 µs: reached"
-    assert stream.added_us.holds(9.4)
-    assert chunk.verdict() == "goal ≤ 0.12 µs: reached"
+    assert [row["name"] for row in (request, stream, chunk)] == ["a", "a, stream of 64", "a, one chunk"]
+    assert Interval(**request["added_us"]).holds(1.5)
+    assert Interval(**chunk["added_us"]).holds(0.1)
+    assert request["verdict"] == "goal ≤ 2 µs: reached"
+    assert Interval(**stream["added_us"]).holds(9.4)
+    assert chunk["verdict"] == "goal ≤ 0.12 µs: reached"
     request, _, chunk = rows_of("a", rounds(2.5, 0.2))
-    assert request.verdict() == "goal ≤ 2 µs: not reached"
-    assert chunk.verdict() == "goal ≤ 0.12 µs: not reached"
+    assert request["verdict"] == "goal ≤ 2 µs: not reached"
+    assert chunk["verdict"] == "goal ≤ 0.12 µs: not reached"
 
 
 def test_a_control_off_one_is_not_measured() -> None:
     request, _, chunk = rows_of("a", rounds(1.5, 0.1, control=1.05))
-    assert request.verdict() == "goal ≤ 2 µs: not measured: the control is off 1"
-    assert chunk.verdict() == "goal ≤ 0.12 µs: not measured: the control is off 1"
+    assert request["verdict"] == "goal ≤ 2 µs: not measured: the control is off 1"
+    assert chunk["verdict"] == "goal ≤ 0.12 µs: not measured: the control is off 1"
 
 
 def test_a_goal_within_the_interval_is_said_to_be_close() -> None:
-    assert Row("a", Interval(2.0, 1.9, 2.1), 2.0, None).verdict() == (
-        "goal ≤ 2 µs: reached, but within noise of the goal"
-    )
+    assert row_of("a", [[1.9, 2.0, 2.1]], 2.0, None)["verdict"] == "goal ≤ 2 µs: reached, but within noise of the goal"
 
 
 def test_a_control_wider_than_the_claim_is_not_measured() -> None:
@@ -217,26 +216,23 @@ def peers(added: dict[str, float], process: int) -> list[Block]:
 
 
 def test_a_multiple_of_the_thinnest_wrapper_is_found_and_the_control_holds_one() -> None:
-    found = Workload.of(Case("a", least_ratio=0.97), [peers({OURS: 5.0}, process) for process in range(3)])
-    rows = {peer.arm: peer for peer in found.peers}
-    ours, control = rows[OURS].times, rows[THINNEST_AGAIN].times
-    assert ours is not None
-    assert control is not None
-    assert ours.holds(5.0)
-    assert control.holds(1.0)
-    assert rows[OURS].added_us.value == pytest.approx(5.0, abs=0.3)
-    assert rows[OURS].verdict == "goal ≥ 0.970: not reached"
+    found = arm_rows(Case("a", least_ratio=0.97), [peers({OURS: 5.0}, process) for process in range(3)])
+    rows = {row["arm"]: row for row in found}
+    assert Interval(**rows[OURS]["times_thinnest"]).holds(5.0)
+    assert Interval(**rows[THINNEST_AGAIN]["times_thinnest"]).holds(1.0)
+    assert rows[OURS]["added_us"]["value"] == pytest.approx(5.0, abs=0.3)
+    assert rows[OURS]["verdict"] == "goal ≥ 0.970: not reached"
 
 
 def test_a_multiple_of_nothing_is_not_claimed() -> None:
     nothing = dict.fromkeys(COMPARED, 0.0)
-    found = Workload.of(Case("a"), [peers(nothing, process) for process in range(3)])
-    assert {peer.times for peer in found.peers} == {None}
+    found = arm_rows(Case("a"), [peers(nothing, process) for process in range(3)])
+    assert {row["times_thinnest"] for row in found} == {None}
 
 
 def test_a_control_that_costs_more_is_said_to_be_off() -> None:
-    found = Workload.of(Case("a"), [peers({THINNEST_AGAIN: 3.0}, process) for process in range(3)])
-    assert next(peer for peer in found.peers if peer.arm == THINNEST_AGAIN).verdict == "the control is off 1"
+    found = arm_rows(Case("a"), [peers({THINNEST_AGAIN: 3.0}, process) for process in range(3)])
+    assert next(row for row in found if row["arm"] == THINNEST_AGAIN)["verdict"] == "the control is off 1"
 
 
 def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
@@ -295,5 +291,5 @@ def test_the_quick_run_without_a_server_gives_a_report(
     assert len(found["rows"]) == 6
     assert "PGO" in found["machine"]["python"]
     lines = capsys.readouterr().out.splitlines()
-    for row in found["rows"]:
-        assert any(line.startswith(row["name"]) and row["verdict"] in line for line in lines), row
+    for one in found["rows"]:
+        assert any(line.startswith(one["name"]) and one["verdict"] in line for line in lines), one

@@ -19,7 +19,7 @@ from loadtests.results_rows import ROWS, TABLES, Table
 from loadtests.results_text import interval_text
 from loadtests.turns.bench_turns import ROUTES
 from loadtests.turns.bench_turns_arms import COMPARED, OURS
-from loadtests.turns.bench_turns_peers import Workload
+from loadtests.turns.bench_turns_peers import rows_of
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures.md"
@@ -88,8 +88,7 @@ def turned() -> dict[str, Any]:
         tuple(round(64_000 * (100 + max(at - 1, at > 0) + noise.gauss(0, 0.1))) for at in range(len(COMPARED)))
         for _ in range(40)
     ]
-    workloads = [Workload.of(case, [blocks, blocks]) for case in ROUTES.values()]
-    rows = [peer.as_json() for workload in workloads for peer in workload.peers]
+    rows = [row for case in ROUTES.values() for row in rows_of(case, [blocks, blocks])]
     return {"machine": {"load average": "3.00 2.00 1.00"}, "quick": False, "connections": 1, "rows": rows}
 
 

@@ -27,8 +27,8 @@ from loadtests.harness import HOST, memory_directory, scratch_directory
 from loadtests.results import keep
 from loadtests.turns.bench_turns_arms import COMPARED
 from loadtests.turns.bench_turns_inside import inside
-from loadtests.turns.bench_turns_peers import Workload
-from loadtests.turns.bench_turns_report import HEAD, LEAST_BLOCKS, Case, place
+from loadtests.turns.bench_turns_peers import rows_of
+from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case, place, table
 from loadtests.turns.bench_turns_slices import Block
 
 SERVER: Final = "loadtests.turns.bench_turns_server"
@@ -125,7 +125,7 @@ def running(arms: Sequence[str], clock: str = "thread") -> Iterator[Server]:
             process.wait()
 
 
-def uvicorn(load: Load) -> list[Workload]:
+def uvicorn(load: Load) -> list[dict[str, Any]]:
     """Measure what each arm adds to the requests of a real server."""
     found: dict[str, list[list[Block]]] = {route: [] for route in ROUTES}
     for _ in range(load.processes):
@@ -133,7 +133,7 @@ def uvicorn(load: Load) -> list[Workload]:
             for route, case in ROUTES.items():
                 found[route].append(server.measure(load, route, case))
             server.stop()
-    return [Workload.of(case, found[route]) for route, case in ROUTES.items()]
+    return [row for route, case in ROUTES.items() for row in rows_of(case, found[route])]
 
 
 def main() -> None:
@@ -148,26 +148,18 @@ def main() -> None:
     processes = 1 if options.quick else options.processes
     found: dict[str, list[dict[str, Any]]] = {}
     if "inside" in options.parts:
-        print(f"\n{HEAD}", flush=True)
-        inside_rows = inside(limit_s, processes, lambda row: print(row.line(), flush=True))
-        found["inside"] = [row.as_json() for row in inside_rows]
-    if "uvicorn" in options.parts:
-        found["turns"] = _served(options, limit_s, processes)
-    if options.keep:
-        for name, rows in found.items():
+        found["inside"] = inside(limit_s, processes)
+    wrk = harness.find_wrk() if "uvicorn" in options.parts else None
+    if wrk is not None:
+        least_blocks = 2 if options.quick else LEAST_BLOCKS
+        found["turns"] = uvicorn(Load(wrk, options.connections, limit_s, processes, least_blocks))
+    elif "uvicorn" in options.parts:
+        print(f"uvicorn: {harness.NO_WRK}")
+    for name, rows in found.items():
+        print(f"\n{table(name, rows)}")
+        if options.keep:
             print(f"kept in {keep(name, {**about, 'rows': rows})}")
     harness.write(options.json, {**about, "rows": [row for rows in found.values() for row in rows]})
-
-
-def _served(options: argparse.Namespace, limit_s: float, processes: int) -> list[dict[str, Any]]:
-    wrk = harness.find_wrk()
-    if wrk is None:
-        print(f"uvicorn: {harness.NO_WRK}")
-        return []
-    workloads = uvicorn(Load(wrk, options.connections, limit_s, processes, 2 if options.quick else LEAST_BLOCKS))
-    for one in workloads:
-        print(one.text())
-    return [peer.as_json() for one in workloads for peer in one.peers]
 
 
 def _options() -> argparse.Namespace:
