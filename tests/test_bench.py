@@ -43,20 +43,12 @@ def run_bench(tmp_path: Path, *sections: str) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("section", ["listener", "sidecar", "verify", "audit"])
 def test_each_section_prints_its_goals_with_a_mark(section: str, tmp_path: Path) -> None:
     output, found = run_bench(tmp_path, section)
-    figures = found["sections"][section]["figures"]
-    judged = [figure for figure in figures if figure["goal"]]
+    judged = [figure for figure in found["sections"][section]["figures"] if figure["goal"]]
     assert judged
     for figure in judged:
-        line = next(line for line in output.splitlines() if line.startswith(f"  {figure['name']} "))
+        line = next(line for line in output.splitlines() if line.startswith(f"{figure['name']} "))
         assert line.endswith(": reached") == figure["reached"], line
-        assert ("NOT REACHED, off by" in line) == (not figure["reached"]), line
     assert f"of {len(judged)} goals reached" in output
-
-
-@pytest.mark.servers
-def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        run_bench(tmp_path, "speed")
 
 
 @pytest.mark.servers

@@ -87,7 +87,7 @@ def test_a_missing_record_unbalances_the_books() -> None:
 
 @pytest.mark.parametrize("mode", ["none", "uvicorn-access", "stdlib-file", "stdlib-queue", "ours"])
 def test_every_mode_serves_the_same_and_records_each_request_once(mode: str, tmp_path: Path) -> None:
-    with measure.ServerUnderTest(mode, tmp_path / "logs", min(os.sched_getaffinity(0))) as server:
+    with measure.serving(mode, tmp_path / "logs", min(os.sched_getaffinity(0))) as server:
         assert server.request("/trivial", times=30) == b"ok"
         assert server.request("/stream64", times=5).count(b"data: ") == 64
         answer = json.loads(server.request("/v1/completions", {"max_tokens": 3}))
@@ -99,15 +99,15 @@ def test_every_mode_serves_the_same_and_records_each_request_once(mode: str, tmp
 
 def test_a_directory_that_is_not_from_a_load_test_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
-    with pytest.raises(measure.ServerError, match="not empty"):
-        measure.ServerUnderTest("none", tmp_path, 0)
+    with pytest.raises(measure.ServerError, match="not empty"), measure.serving("none", tmp_path, 0):
+        pass
     assert (tmp_path / "precious").exists()
 
 
 def test_an_open_loop_plays_every_arrival_and_reports_chunks(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     arrivals.generate(trace, count=30)
-    with measure.ServerUnderTest("ours", tmp_path / "logs", min(os.sched_getaffinity(0))) as server:
+    with measure.serving("ours", tmp_path / "logs", min(os.sched_getaffinity(0))) as server:
         options = [f"--trace={trace}", "--trace-seconds=2", "--trace-rate=10", "--pace=1000", "--max-tokens=20"]
         result = load.locust(server.url, options)["requests"]
         books = server.stop()

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from loadtests.compare import report
 from loadtests.compare.load import SCENARIOS, Load, LoadError, drive, warm_up
-from loadtests.compare.measure import CONTROL, Books, Cores, ServerError, ServerUnderTest
+from loadtests.compare.measure import CONTROL, Books, Cores, ServerError, serving
 from loadtests.compare.report import BASE, Row, Rows
 from loadtests.cost.bench_report import machine
 
@@ -71,8 +71,7 @@ def measure(plan: Plan, cores: Cores) -> Rows:
         for scenario in plan.scenarios:
             with ExitStack() as stack:
                 servers = {
-                    mode: stack.enter_context(ServerUnderTest(mode, plan.out / "logs" / mode, cores.server))
-                    for mode in order
+                    mode: stack.enter_context(serving(mode, plan.out / "logs" / mode, cores.server)) for mode in order
                 }
                 for server in servers.values():
                     warm_up(server, SCENARIOS[scenario])

@@ -23,7 +23,7 @@ from inference_logging.read.stats.interval import bootstrap, ratio, trimmed_mean
 from loadtests import harness
 from loadtests.compare import arrivals
 from loadtests.compare.load import LoadError, locust
-from loadtests.compare.measure import Cores, ServerError, ServerUnderTest, records
+from loadtests.compare.measure import Cores, ServerError, records, serving
 from loadtests.turns.bench_turns import Load, running
 from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
 from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case
@@ -90,7 +90,7 @@ def cost(case: Case, blocks: Sequence[Block]) -> tuple[str, ...]:
 def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool:
     """Play the trace to the example app with logging, and show what it has left."""
     options = [f"--trace={trace}", f"--trace-seconds={given.seconds:g}", f"--trace-rate={given.rate:g}"]
-    with ServerUnderTest("ours", logs, core) as server:
+    with serving("ours", logs, core) as server:
         server.request("/v1/chat/completions", {"max_tokens": 8, "stream": True}, WARM_UP_REQUESTS)
         asked = locust(server.url, [*options, f"--pace={given.pace:g}"])["requests"]
         health = json.loads(server.request("/health/logging"))

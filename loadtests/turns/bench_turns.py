@@ -14,9 +14,7 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,23 +104,10 @@ class Server(NamedTuple):
 @contextmanager
 def running(arms: Sequence[str], clock: str = "thread") -> Iterator[Server]:
     """Run the server with these arms on the first core; ``clock``: whose CPU time a slice is, as the server has it."""
-    with (
-        scratch_directory(memory_directory()) as directory,
-        socket.create_server((HOST, 0), backlog=1024) as listening,
-    ):
-        options = ["--fd", str(listening.fileno()), "--core", str(min(os.sched_getaffinity(0))), "--clock", clock]
-        with (directory / "console.log").open("wb") as console:
-            process = subprocess.Popen(
-                [sys.executable, "-m", SERVER, *options, "--directory", str(directory / "log"), *arms],
-                pass_fds=[listening.fileno()],
-                stdout=console,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            yield Server(process, listening.getsockname()[1], directory)
-        finally:
-            process.kill()
-            process.wait()
+    with scratch_directory(memory_directory()) as directory:
+        options = ["--core", min(os.sched_getaffinity(0)), "--clock", clock, "--directory", directory / "log", *arms]
+        with harness.listening(SERVER, options, dict(os.environ), directory / "console.log") as (process, port):
+            yield Server(process, port, directory)
 
 
 def uvicorn(load: Load) -> list[dict[str, Any]]:

@@ -38,10 +38,9 @@ CHUNK_CPU: Final = "request path: CPU per chunk"
 LISTENER_CPU: Final = "listener: CPU per request"
 RECORD_CPU: Final = "listener: CPU per record"
 BYTES: Final = "bytes per request"
-COMPRESSED: Final = "bytes per request, compressed"
 RECORDS: Final = "records per request"
 UNITS: Final = {
-    REQUEST_CPU: "µs", CHUNK_CPU: "µs", LISTENER_CPU: "µs", RECORD_CPU: "µs", BYTES: "B", COMPRESSED: "B", RECORDS: "",
+    REQUEST_CPU: "µs", CHUNK_CPU: "µs", LISTENER_CPU: "µs", RECORD_CPU: "µs", BYTES: "B", RECORDS: "",
 }  # fmt: skip
 ROUND: Final = "inference_logging.prove.bench.configurations_round"
 _ROUND_TIMEOUT_S: Final = 300.0
@@ -86,7 +85,7 @@ class Comparison:
     remarks: Sequence[str]
 
     def figure(self, kind: str, name: str) -> Figure | None:
-        """Return one figure; None where there is none, as of the compressed size without the extra `cli`."""
+        """Return one figure; None where there is none."""
         found = (figure for figure in self.figures if (figure.kind, figure.name) == (kind, name))
         return next(found, None)
 
@@ -143,7 +142,7 @@ def replacements(config: Config) -> tuple[dict[str, Any], list[str]]:
 _UNSUITED: Final[tuple[tuple[str, Any, str], ...]] = (
     ("listener", "thread", "it is measured in the same process"),
     ("audit", "off", "no request makes audit records by itself"),
-    ("compress", "off", "the size is that of zstd at `compress_level`; its CPU time is not measured"),
+    ("compress", "off", "what it takes and saves is not measured"),
     ("retention_s", 0.0, "nothing is removed meanwhile"),
     ("quota_bytes", 0, "nothing is removed meanwhile"),
     ("budget_records_s", 0, "requests come faster here than in a server, and the budget would thin them"),
@@ -222,7 +221,6 @@ def figures(measured: Sequence[Mapping[str, Any]]) -> list[Figure]:
             RECORD_CPU: _series(batches, "listener_us_per_record"),
             RECORDS: _series(batches, "records"),
             BYTES: _series(batches, "bytes"),
-            COMPRESSED: _compressed(measured, kind.name),
         }
         found += [_figure(kind.name, name, values) for name, values in series_of.items() if values[OLD]]
     return found
@@ -246,17 +244,6 @@ def _of_chunks(stream: Mapping[str, list[float]], get: Mapping[str, list[float]]
     return {
         name: [(one - other) / CHUNKS for one, other in zip(stream[name], get[name], strict=False)] for name in LOGGED
     }
-
-
-def _compressed(measured: Sequence[Mapping[str, Any]], kind: str) -> dict[str, list[float]]:
-    taken: dict[str, list[float]] = {name: [] for name in LOGGED}
-    for one in measured:
-        ratios = one["kinds"][kind]["compressed"]
-        if any(ratios[name] is None for name in LOGGED):
-            continue
-        for name, sizes in _series(one["kinds"][kind]["batches"], "bytes").items():
-            taken[name].append(trimmed_mean(sizes) * ratios[name])
-    return taken
 
 
 def _figure(kind: str, name: str, values: Mapping[str, list[float]]) -> Figure:
