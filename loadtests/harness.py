@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -19,27 +18,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
+from inference_logging.prove.bench.child import memory_directory, scratch_directory
 from loadtests.cost.bench_report import machine
+
+__all__ = ["memory_directory", "scratch_directory"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 HOST: Final = "127.0.0.1"
 NO_WRK: Final = "not measured: wrk is missing and could not be installed (Debian package: wrk)"
-
-
-@contextmanager
-def scratch_directory(below: Path | None = None) -> Iterator[Path]:
-    """Make a directory (in the temporary directory, or ``below``) and remove it with all it holds."""
-    path = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=below))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def memory_directory() -> Path | None:
-    """Return where tmpfs is mounted, if it is."""
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() else None
 
 
 def free_port() -> int:

@@ -146,7 +146,7 @@ def test_every_peer_writes_what_it_accepts(name: str) -> None:
 def figures(order: Order, **changed: Any) -> dict[str, Any]:
     """Return what a cell answers, as if it had been measured."""
     if order.loop == "call":
-        return {"filtered_ns": 50.0, "enabled_ns": 200.0, "problem": None} | changed
+        return {"filtered_ns": 50.0, "problem": None} | changed
     values: dict[str, Any] = dict.fromkeys(FIGURES, 1.0)
     counts = {"calls": 10, "accepted": 10, "refused": 0, "arrived": 10}
     rest = {"seconds": 0.1, "drain_s": 0.0, "end_to_end_s": 0.1, "drained": True, "problem": None}
@@ -263,7 +263,7 @@ def test_the_method_of_fapilog_counts_every_record_of_the_burst() -> None:
     from loadtests.cost.bench_fapilog import compared, goals
 
     result = compared(1, lambda _step: None, quick=True)
-    assert [goal["verdict"] for goal in goals(result)][2:] == ["reached", "reached"]
+    assert [goal["verdict"] for goal in goals(result)][1:] == ["reached", "reached"]
     burst = result["bursts"]["ours"]
     assert (burst["submitted"], burst["arrived"], burst["unexplained"]) == (500, 500, 0)
 

@@ -74,9 +74,7 @@ class Run:
         for at, pods in enumerate(self._pods):
             if any(pod >= SAMPLE for pod in pods):
                 self._following[at] = self._follow(at)
-        self._begun_s = time.monotonic() + 2.0
-        for zone in self._zones.values():
-            zone.say(f"begin {self._begun_s}")
+        self._begun_s = self._book.begin_s = time.monotonic() + 2.0
         try:
             with self._looking():
                 self._let_things_happen()

@@ -45,7 +45,6 @@ WARM_UP_CALLS: Final = 50_000
 _WARM_UP_SHARE: Final = 1 / 3
 _SETTLE_S: Final = 2.0
 _BATCH: Final = 200
-_PAUSE_S: Final = 0.005
 _LEAD_NS: Final = 5_000_000
 """From the barrier to the first call that is due: every thread is awake by then."""
 _LATE: Final = 0.1
@@ -58,7 +57,7 @@ _TIMER_SLACK: Final = 29
 
 @dataclass(frozen=True)
 class Order:
-    """What a cell measures; ``loop`` is `call` for single calls in batches: enabled, and below the level.
+    """What a cell measures; ``loop`` is `call` for batches of calls below the level.
 
     The parent adds the places: the directories for files and in memory, and the file of the answer.
     """
@@ -153,7 +152,6 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
         "accepted": accepted,
         "refused": refused,
         "seconds": (ended_ns - start_ns) / 1e9,
-        "drain_s": max(drained_ns - ended_ns, 0) / 1e9,
         "end_to_end_s": max(drained_ns - start_ns, 1) / 1e9,
         "drained": drained,
         "kept_up": in_time and not any(timings.not_made for timings in all_timings) if order.loop == "open" else None,
@@ -246,28 +244,14 @@ def _arrivals(figures: dict[str, Any], measured: Peer, place: Place, text: str) 
 
 
 def _measure_calls(order: Order, opened: Opened, measured: Peer, place: Place) -> dict[str, Any]:
-    """Return the time of a call below the level (null without one) and of one that makes a record, in batches.
-
-    Batches of records are few enough for every peer's queue, and none begins before the last one has arrived.
-    """
+    """Return the time of a call below the level, in batches; null without one, or where the level lets it through."""
+    if opened.filtered is None:
+        return {"filtered_ns": None}
     _warm_up(order, opened, measured, place)
-    filtered = None
-    if opened.filtered is not None:
-        end_ns = time.perf_counter_ns() + int(order.seconds * 1e9)
-        filtered = median(batched(opened.filtered, FIRST_NUMBER, _BATCH, end_ns))
-    enabled, number = [], WARM_UP_NUMBER
-    end = time.perf_counter_ns() + int(order.seconds * 1e9)
-    while time.perf_counter_ns() < end:
-        enabled += batched(opened.call, number, _BATCH, 0)
-        number += _BATCH
-        if opened.settle is not None:
-            _within(opened.settle, _SETTLE_S)
-        else:
-            time.sleep(_PAUSE_S)
+    end_ns = time.perf_counter_ns() + int(order.seconds * 1e9)
+    filtered = median(batched(opened.filtered, FIRST_NUMBER, _BATCH, end_ns))
     _within(opened.drain, DRAIN_S)
-    if measured.writes and count_arrived(place.files).records:
-        filtered = None  # its level lets these calls through, so they are not what was asked for
-    return {"filtered_ns": filtered, "enabled_ns": median(enabled)}
+    return {"filtered_ns": None if measured.writes and count_arrived(place.files).records else filtered}
 
 
 def main() -> None:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging.prove.bench.child import places
+from inference_logging.prove.bench.child import child, places
 from inference_logging.prove.bench.configurations_round import (
     CHUNKS,
     CONTROL,
@@ -164,14 +162,20 @@ def measure(
 ) -> dict[str, Any]:
     """Return what one round finds, in a process of its own; ``module`` with its arguments serves another application.
 
-    Raises ``RuntimeError`` with its output if it fails.
+    Raises ``RuntimeError`` with its last line if it fails.
     """
     order: dict[str, Any] = {"seconds": seconds, "seed": number}
     with places() as (scratch, queues):
         for name in LOGGED:
             placed = _placed(parameters[name], scratch / name, queues / name)
             order[name] = {"file": str(files[name].absolute()), "parameters": placed}
-        return _run(order, *(module or (ROUND,)))
+        order["answer"] = str(scratch / "answer.json")
+        name, *options = module or (ROUND,)
+        limit_s = seconds + _ROUND_TIMEOUT_S
+        found = child(name, json.dumps(order), scratch / "answer.json", limit_s, *options)
+    if "problem" in found:
+        raise RuntimeError(f"a round failed: {found['problem']}")
+    return found
 
 
 def _placed(parameters: Mapping[str, Any], scratch: Path, queues: Path) -> dict[str, Any]:
@@ -186,19 +190,6 @@ def _placed(parameters: Mapping[str, Any], scratch: Path, queues: Path) -> dict[
             place.replace("file://", f"file://{scratch}") for place in parameters["additional_sinks"]
         ]
     return placed
-
-
-def _run(order: Mapping[str, Any], *module: str) -> dict[str, Any]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
-    done = subprocess.run(
-        [sys.executable, "-m", *module],
-        input=json.dumps(order), env=environment, capture_output=True, text=True, check=False,
-        timeout=order["seconds"] + _ROUND_TIMEOUT_S,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"a round ended with exit code {done.returncode}:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def _dropped(measured: Sequence[Mapping[str, Any]]) -> list[str]:

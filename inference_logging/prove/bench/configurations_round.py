@@ -1,4 +1,4 @@
-"""One round of the comparison of two configurations, in a process of its own: orders on stdin, figures on stdout.
+"""One round of the comparison of two configurations, in a process of its own: orders on stdin, figures in a file.
 
 One process serves the same bare ASGI application without logging, with the middleware under the old configuration,
 under the new one, and under the old one once more (the control). They take turns in random order within blocks, and
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from inference_logging import InferenceLoggingMiddleware, Logger
@@ -202,7 +203,7 @@ def main(application: ASGIApp = application) -> None:
     order = json.load(sys.stdin)
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    json.dump(asyncio.run(run(order, application)), sys.stdout)
+    Path(order["answer"]).write_text(json.dumps(asyncio.run(run(order, application))), encoding="utf-8")
 
 
 if __name__ == "__main__":

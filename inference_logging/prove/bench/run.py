@@ -31,7 +31,6 @@ from inference_logging.prove.bench.result import (
     SCHEMA,
     CallTime,
     Cell,
-    CellRound,
     Estimate,
     Loop,
     PeerEntry,
@@ -98,8 +97,7 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
         "open_rate_per_s": {str(threads): RATE_PER_S for threads in plan.threads},
         "peers": entries,
         "cells": [_cell(order, answers) for order in answers if order.loop != "call" and order.peer in works],
-        "filtered": _call_times(answers, "filtered_ns"),
-        "enabled": _call_times(answers, "enabled_ns"),
+        "filtered": _call_times(answers),
         "goals": [],
     }
     result["goals"] = goals(result)
@@ -176,7 +174,7 @@ def _shuffled(orders: Sequence[Order], number: int) -> list[Order]:
 
 
 def _cell(order: Order, answers: Answers) -> Cell:
-    good = [cast("CellRound", _without_problem(answer)) for answer in answers[order] if answer["problem"] is None]
+    good = [_without_problem(answer) for answer in answers[order] if answer["problem"] is None]
     return {
         "peer": order.peer,
         "threads": order.threads,
@@ -204,10 +202,10 @@ def estimate(values: Sequence[Any]) -> Estimate | None:
     return cast("Estimate", bootstrap([float(value) for value in values]).as_json())
 
 
-def _call_times(answers: Answers, figure: str) -> list[CallTime]:
+def _call_times(answers: Answers) -> list[CallTime]:
     times: list[CallTime] = []
     for order in (order for order in answers if order.loop == "call"):
-        values = [answer.get(figure) for answer in answers[order]]
+        values = [answer.get("filtered_ns") for answer in answers[order]]
         found = estimate(values)
         if found is not None:
             times.append({"peer": order.peer, "ns": found, "rounds": cast("list[float]", values)})

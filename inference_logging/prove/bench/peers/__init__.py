@@ -74,8 +74,9 @@ OURS: Final = "ours-event"
 """The peer that most goals are about."""
 
 _MODULES: Final = {
-    "control": ("empty", "empty-again"),
-    "standard": ("stdlib-null", "stdlib-sync", "stdlib-fsync", "stdlib-queue", "stdlib-simple-queue"),
+    "standard": (
+        "empty", "empty-again", "stdlib-null", "stdlib-sync", "stdlib-fsync", "stdlib-queue", "stdlib-simple-queue",
+    ),
     "others": (
         "structlog", "loguru", "loguru-enqueue", "picologging", "fapilog", "fapilog-production", "opentelemetry",
         "uvicorn-access",
