@@ -11,35 +11,21 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
+from inference_logging.prove.bench.child import memory_directory, scratch_directory
 from loadtests.cost.bench_report import machine
+
+__all__ = ["memory_directory", "scratch_directory"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 HOST: Final = "127.0.0.1"
 NO_WRK: Final = "not measured: wrk is missing and could not be installed (Debian package: wrk)"
-
-
-@contextmanager
-def scratch_directory(below: Path | None = None) -> Iterator[Path]:
-    """Make a directory (in the temporary directory, or ``below``) and remove it with all it holds."""
-    path = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=below))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def memory_directory() -> Path | None:
-    """Return where tmpfs is mounted, if it is."""
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() else None
 
 
 def free_port() -> int:
@@ -96,15 +82,40 @@ def environment(**settings: object) -> dict[str, str]:
 
 
 @contextmanager
-def process(command: list[Any], variables: dict[str, str], console: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def process(
+    command: list[Any], variables: dict[str, str], console: IO[bytes], inherited: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server, whose console is a file; whatever is left of it and its children is killed."""
-    server = subprocess.Popen(command, env=variables, stdout=console, stderr=subprocess.STDOUT, start_new_session=True)
+    server = subprocess.Popen(
+        command, env=variables, stdout=console, stderr=subprocess.STDOUT, start_new_session=True, pass_fds=inherited
+    )
     try:
         yield server
     finally:
         with suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
         server.wait()
+
+
+@contextmanager
+def listening(
+    module: str, options: list[Any], variables: dict[str, str], console: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run a module that serves on an inherited socket; give its process and port. Requests wait until it is up."""
+    with socket.create_server((HOST, 0), backlog=4096) as listens, console.open("wb") as said:
+        command = [sys.executable, "-m", module, "--fd", str(listens.fileno()), *map(str, options)]
+        with process(command, variables, said, [listens.fileno()]) as running:
+            yield running, listens.getsockname()[1]
+
+
+def serve(app: Any, fd: int, **options: Any) -> None:
+    """Serve ``app`` in this process until SIGTERM: the other end of ``listening``."""
+    import uvicorn
+
+    config = uvicorn.Config(app, loop="uvloop", lifespan="on", interface="asgi3", **options)
+    # uvicorn raises a signal again once it has shut down; its default action would end us before what follows.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=fd)])
 
 
 def cpu_s(pid: int) -> float:

@@ -1,12 +1,11 @@
 """Keeps what the benchmarks found, and writes the figures of the pages from it: none of them is typed by hand.
 
-    python -m loadtests.results --keep NAME FILE [--keep …] [--update docs/figures.md …] [--pages]
+    python -m loadtests.results --keep NAME FILE [--keep …] [--update docs/figures.md …]
 
 A command's result is a part of `loadtests/results/DATE-MACHINE.json`, under the command's name, with the day, the
-machine, the command and the versions that it was found with; the page of `inference-logging bench` stands beside it. A
-part that is measured again on that day and machine takes the old one's place. `--update` writes what stands between two
-marks in a page, of each part the newest: all figures in `docs/figures.md`, a few in the README. `--pages` writes the
-pages again, without measuring. Figures of a quick run are refused.
+machine, the command and the versions that it was found with. A part that is measured again on that day and machine
+takes the old one's place. `--update` writes what stands between two marks in a page, of each part the newest: all
+figures in `docs/figures.md`, a few in the README. Figures of a quick run are refused.
 """
 
 from __future__ import annotations
@@ -64,8 +63,6 @@ def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS, comman
     }
     directory.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if name == "peers":
-        _write_page(path.with_suffix(".html"), result)
     return path
 
 
@@ -105,30 +102,12 @@ def between(text: str, kinds: Sequence[tuple[str, str, Callable[[], str]]]) -> s
     return text
 
 
-def pages(directory: Path = RESULTS) -> list[Path]:
-    """Write the page beside each file that has figures for one; return the pages."""
-    found = []
-    for path in sorted(directory.glob("*.json")):
-        parts = json.loads(path.read_text(encoding="utf-8"))["parts"]
-        if "peers" in parts:
-            _write_page(path.with_suffix(".html"), parts["peers"]["result"])
-            found.append(path.with_suffix(".html"))
-    return found
-
-
 def _command() -> str:
     """Return how this process was begun: a file of the checkout by its module, as it is run from the root."""
     file = Path(sys.argv[0]).resolve()
     if not file.is_relative_to(ROOT):
         return shlex.join(["python", *sys.argv])
     return shlex.join(["python", "-m", ".".join(file.relative_to(ROOT).with_suffix("").parts), *sys.argv[1:]])
-
-
-def _write_page(path: Path, result: Any) -> None:
-    """Write the page of the peers."""
-    from inference_logging.prove.bench import page
-
-    page.write(path, result)
 
 
 def _versions() -> dict[str, str]:
@@ -154,15 +133,12 @@ def main() -> None:
     parser.add_argument(
         "--update", type=Path, action="append", default=[], metavar="FILE", help="write the figures between its marks"
     )
-    parser.add_argument("--pages", action="store_true", help="write the pages of all kept results again")
     parser.add_argument("--directory", type=Path, default=RESULTS, help="loadtests/results unless given")
     options = parser.parse_args()
     try:
         for name, file in options.keep:
             kept = keep(name, json.loads(Path(file).read_text(encoding="utf-8")), options.directory)
             print(f"kept {name} in {kept}")
-        for page in pages(options.directory) if options.pages else ():
-            print(f"wrote {page}")
         if options.update:
             parts = newest(options.directory)
             if not parts:

@@ -3,8 +3,7 @@
 A row is a template. `{bench > emit > ours, batch-timed}` stands for the figure of the part `bench` whose section is
 `emit` and whose name begins so; `{turns > uvicorn, GET > control}` for the figure `control` of a row of the turns, and
 `{parsl > figures > ours ÷ off}` for one of a result without sections. Each is written with its unit and its interval or
-spread; `{bench > uvicorn > /trivial: control > %}` writes a ratio in percent. A row of a part or section that was not
-measured is left out; a name that its section does not have is an error.
+spread. A row of a part or section that was not measured is left out; a name that its section does not have is an error.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from inference_logging.prove.bench.figures import FORMS, share_text
+from inference_logging.prove.bench.text import FORMS, share_text
 from loadtests.results_rows import ROWS, TABLES, Row, Table
 
 THINNEST: Final = "thinnest wrapper"
@@ -165,12 +164,12 @@ _PLACE: Final = re.compile(r"\{([^}]+)\}")
 
 
 def _figure(path: str, parts: Mapping[str, Part]) -> str:
-    name, section, figure, *unit = path.split(" > ")
+    name, section, figure = path.split(" > ")
     if name not in parts:
         raise NotMeasuredError(name)
     result = parts[name].result
     if "sections" in result:
-        return _of_section(path, result["sections"], section, figure, is_share=unit == ["%"])
+        return _of_section(path, result["sections"], section, figure)
     if "figures" in result:
         return interval_text(result["figures"][figure], "")
     rows = [row for row in result["rows"] if row["name"].startswith(section)]
@@ -182,7 +181,7 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
 _UNITS: Final = {"added_us": "µs"}
 
 
-def _of_section(path: str, sections: Any, section: str, figure: str, *, is_share: bool = False) -> str:
+def _of_section(path: str, sections: Any, section: str, figure: str) -> str:
     """Return a figure of a section: by its name, or of a list the only one whose title begins so."""
     if isinstance(sections, Mapping):
         chosen = [sections[section]] if section in sections else []
@@ -196,10 +195,7 @@ def _of_section(path: str, sections: Any, section: str, figure: str, *, is_share
     ]
     if len(found) != 1:
         raise LookupError(f"{{{path}}}: {len(found)} figures of this name in {[one['name'] for one in figures]}")
-    one = {"value": found[0]["median"], "low": found[0]["low"], "high": found[0]["high"]}
-    if is_share:
-        return interval_text({name: 100 * value for name, value in one.items()}, "%")
-    return interval_text(one, found[0]["unit"])
+    return interval_text({**found[0], "value": found[0]["median"]}, found[0]["unit"])
 
 
 def interval_text(found: Mapping[str, float], unit: str) -> str:
@@ -255,8 +251,8 @@ def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
         (cell["peer"], cell["loop"], cell["threads"]): cell for cell in result["cells"] if cell["record_bytes"] == size
     }
     heads = (f"{head}, {many if is_many else few} thr." for _, _, is_many, head in _PEER_COLUMNS)
-    page = f"loadtests/results/{parts['peers'].file}.html"
-    yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{page}`):"
+    file = f"loadtests/results/{parts['peers'].file}.json"
+    yield f"`inference-logging bench`, records of {size} B (every figure with its interval: `{file}`):"
     yield ""
     rows = (list(_peer_row(peer, cells, (few, many), result["cells"])) for peer in result["peers"])
     yield from markdown(["way of logging", *heads, *(head for _, _, head in _SHARES)], rows)

@@ -22,7 +22,8 @@ bench-instructions: build ## Count what the request path executes; fails above +
 	$(PYTHON) -m loadtests.instructions.bench_instructions $(BENCH_OPTIONS)
 
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
-	$(VENV)/bin/inference-logging bench --out build/bench-peers
+	mkdir -p build/bench-peers
+	$(VENV)/bin/inference-logging bench --json > build/bench-peers/result.json
 	$(PYTHON) -m loadtests.cost.bench_fapilog --json build/bench-peers/fapilog.json
 
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
@@ -59,7 +60,7 @@ bench-parsl: parsl ### Measure what logging costs a task of Parsl, beside its ow
 bench-view: build ### Measure the table of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
 	$(PYTHON) -m loadtests.view.bench_view $(BENCH_OPTIONS)
 
-simulate-fleet: build clickhouse ### Let 1 to 1,000 pods ship to a real Kafka and to ClickHouse's engine while brokers, a zone and all pods die; write loadtests/results/fleet/README.md (not in CI; half an hour, 10 GB of memory)
+simulate-fleet: build ### Let 1 to 1,000 pods ship to a real Kafka while brokers, a zone and all pods die; write loadtests/results/fleet/README.md (not in CI; half an hour, 10 GB of memory)
 	@$(call install_tools,kafka)
 	$(PYTHON) -m loadtests.fleet.fleet_simulation --page
 

@@ -18,11 +18,9 @@ from typing import Any
 import pytest
 
 from inference_logging.read.stats.interval import Interval
-from loadtests.cost import growth as growth_module
 from loadtests.cost import request_sizes
 from loadtests.cost.growth import QUANTITIES, series_of
-from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS
-from loadtests.cost.growth_quantity import Place, Quantity, Sample, take_turns
+from loadtests.cost.growth_quantities import PROCESSES, RECORD_BYTES, THREADS, Quantity, Sample, take_turns
 from loadtests.engine.bench_triton import BASE, COSTS, WAYS, make_models
 from loadtests.engine.vllm_client import Shape, load
 from loadtests.turns import bench_ab
@@ -45,20 +43,12 @@ def run_bench(tmp_path: Path, *sections: str) -> tuple[str, dict[str, Any]]:
 @pytest.mark.parametrize("section", ["listener", "sidecar", "verify", "audit"])
 def test_each_section_prints_its_goals_with_a_mark(section: str, tmp_path: Path) -> None:
     output, found = run_bench(tmp_path, section)
-    figures = found["sections"][section]["figures"]
-    judged = [figure for figure in figures if figure["goal"]]
+    judged = [figure for figure in found["sections"][section]["figures"] if figure["goal"]]
     assert judged
     for figure in judged:
-        line = next(line for line in output.splitlines() if line.startswith(f"  {figure['name']} "))
+        line = next(line for line in output.splitlines() if line.startswith(f"{figure['name']} "))
         assert line.endswith(": reached") == figure["reached"], line
-        assert ("NOT REACHED, off by" in line) == (not figure["reached"]), line
     assert f"of {len(judged)} goals reached" in output
-
-
-@pytest.mark.servers
-def test_an_unknown_section_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        run_bench(tmp_path, "speed")
 
 
 @pytest.mark.servers
@@ -75,39 +65,25 @@ def test_the_page_of_sizes_says_what_a_request_takes_in_queue_and_segment(name: 
 
 @pytest.mark.servers
 def test_a_known_cost_is_judged_without_what_the_middleware_itself_costs() -> None:
-    def run(extra_us: float, value: float) -> bench_ab.Run:
-        difference = Interval(value, value - 0.003, value + 0.003).as_json()
-        return bench_ab.Run(extra_us, {name: {"off": 0.002, "difference": difference} for name in bench_ab.JUDGED}, 20)
-
-    runs = {0.0: run(0.0, 0.01), 0.05: run(100.0, 0.06)}
-    found, injected = bench_ab.judged(bench_ab.JUDGED[0], runs[0.05], runs[0.0])
+    nothing, extra = (bench_ab.Found(0.002, Interval(value, value - 0.003, value + 0.003)) for value in (0.01, 0.06))
+    found, injected = bench_ab.judged(extra, nothing)
     assert [found.value, injected] == pytest.approx([0.05, 0.05])
     assert found.half == pytest.approx(0.003 * 2**0.5)
-    (row,) = bench_ab.rows(runs)
+    row = bench_ab.row(extra, nothing)
     assert row["ours"] == "found +5.00% (+4.58% … +5.42%), injected +5.00%"
     assert row["beside"] == "nothing injected: +1.00% (+0.70% … +1.30%)"
 
 
 @pytest.mark.servers
-def test_every_quantity_is_measured_with_its_control_and_every_record_arrives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_quantity_is_measured_and_every_record_arrives(tmp_path: Path) -> None:
     result = tmp_path / "growth.json"
-    monkeypatch.setattr(sys, "argv", ["growth.py", "--quick", "--json", str(result)])
-    growth_module.main()
-    output = capsys.readouterr().out
+    command = [sys.executable, "-m", "loadtests.cost.growth", "--quick", "--json", str(result)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=240).stdout
     found = json.loads(result.read_text(encoding="utf-8"))
-    assert found["quick"]
-    assert [series["name"] for series in found["growth"]] == ["processes", "record-bytes", "streams", "threads"]
     for quantity, series in zip(QUANTITIES, found["growth"], strict=True):
         assert [point["x"] for point in series["points"]] == list(quantity.quick_places)
-        for point in series["points"]:
-            assert 0 < point["low"] <= point["value"] <= point["high"]
-            assert point["control"]["low"] > 0
         assert series["accepted"] == series["arrived"] > 0
-        assert f"All {series['accepted']:,} accepted records arrived." in series["sentence"]
-        assert f"{series['title']}: {series['sentence']}\n" in output
-    assert [path.name for path in tmp_path.iterdir()] == ["growth.json"], "segments are left"
+        assert f"{series['sentence']}\n" in output
 
 
 def samples(quantity: Quantity, added: float, control: float = 1.0, lost: int = 0) -> dict[int, list[Sample]]:
@@ -170,15 +146,6 @@ def test_where_logging_took_no_longer_than_the_control_nothing_is_claimed() -> N
 def test_records_that_did_not_arrive_are_said() -> None:
     sentence = series_of(THREADS, samples(THREADS, 1.0, lost=1))["sentence"]
     assert "Of 14,000 accepted records 13,986 arrived." in sentence
-
-
-@pytest.mark.servers
-def test_a_refused_record_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    segments, queues = tmp_path / "segments", tmp_path / "queues"
-    small = Place.config
-    monkeypatch.setattr(Place, "config", lambda self, **_settings: small(self, max_record_bytes=16384))
-    with pytest.raises(RuntimeError, match="calls were made, but 0 records accepted"):
-        RECORD_BYTES.measure(Place(segments, queues), 65536, True)
 
 
 @pytest.mark.servers

@@ -20,9 +20,10 @@ from loadtests.instructions.bench_instructions import FIGURES, Toolchain
 from loadtests.instructions.callgrind import Counts
 from loadtests.turns import bench_turns
 from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
-from loadtests.turns.bench_turns_peers import Workload
-from loadtests.turns.bench_turns_report import Case, Row, doubt, verdict
+from loadtests.turns.bench_turns_peers import rows_of as arm_rows
+from loadtests.turns.bench_turns_report import Case, doubt, verdict
 from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
 
 JUDGED = [figure for figure in FIGURES if figure.is_judged]
@@ -34,25 +35,25 @@ thread: 3
 
 desc: Trigger: Client Request: get/0
 positions: instr
-events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw
+events: Ir
 
 ob=/lib/libc.so.6
 fn=memcpy
-0x1000 10 5 5 1 2 3
+0x1000 10
 
 ob=/package/inference_logging/_native.abi3.so
 fn=begin
 0x1038 10
-0x103c 10 0 0 4
+0x103c 10
 cob=/lib/libc.so.6
 cfn=memcpy
 calls=10 0x1000
-0x1040 1000 500 500 100
-0x1044 4 0 0 1
+0x1040 1000
+0x1044 4
 fn=finish
-0x2000 20 20 0 0 10
+0x2000 20
 
-totals: 54 25 5 6 12 3
+totals: 54
 """
 
 
@@ -71,30 +72,21 @@ def test_a_file_reports_its_mark_and_its_thread() -> None:
     assert (dump.name, dump.thread) == ("get/0", 3)
 
 
-def test_instructions_and_misses_are_counted_where_they_are_and_not_in_callers() -> None:
+def test_instructions_are_counted_where_they_are_and_not_in_callers() -> None:
     counts = sample()
-    assert counts.total().cost.instructions == pytest.approx(5.4)
-    assert counts.total().cost.misses == pytest.approx(2.1)
-    assert counts.total("_native").cost.instructions == pytest.approx(4.4)
+    assert counts.total().instructions == pytest.approx(5.4)
+    assert counts.total("_native").instructions == pytest.approx(4.4)
 
 
 def test_a_code_line_counts_where_it_runs_at_least_every_other_time() -> None:
     native = sample().total("_native")
     assert native.lines == {0x1038 >> 6, 0x2000 >> 6}  # 0x1044, on a line of its own, ran four times of ten
-    assert native.pages == {1, 2}
-
-
-def test_each_function_has_its_own_counts() -> None:
-    functions = sample().functions("_native")
-    assert set(functions) == {"begin", "finish"}
-    assert functions["finish"].cost.instructions == pytest.approx(2)
-    assert functions["begin"].lines == {0x1038 >> 6}
 
 
 def test_what_runs_without_logging_as_well_is_taken_off() -> None:
     counts = sample()
     counts.add(sample(), -1)
-    assert counts.total().cost.instructions == pytest.approx(0)
+    assert counts.total().instructions == pytest.approx(0)
     assert not counts.total().lines
 
 
@@ -137,12 +129,6 @@ def test_the_noted_bounds_are_those_of_all_rows(tmp_path: Path) -> None:
     assert bench_instructions.read_bounds(tmp_path / "bounds.json") == (noted, bounds)
 
 
-def test_the_interpreter_says_how_it_was_built() -> None:
-    found = bench_instructions.find_interpreter()
-    assert found.description.startswith("CPython {}.{}.".format(*sys.version_info))
-    assert "PGO" in found.description
-
-
 @pytest.mark.servers
 def test_each_row_does_its_work_and_dumps_each_of_its_parts(tmp_path: Path) -> None:
     marks = tmp_path / "marks.so"
@@ -167,7 +153,6 @@ def test_each_row_does_its_work_and_dumps_each_of_its_parts(tmp_path: Path) -> N
     assert set(rows) == set(bench_instructions.ROWS)
     parts = [f"{name}/{position}" for name, row in rows.items() for position, _ in enumerate(row["weights"])]
     assert (tmp_path / "dumped").read_text(encoding="utf-8").split() == parts
-    assert rows["chunk"]["gc_objects"] == 0
 
 
 ARMS = 3
@@ -191,27 +176,25 @@ def rounds(added_us: float, chunk_us: float, control: float = 1.0) -> list[dict[
 
 def test_a_known_cost_is_found_under_noise_and_outliers() -> None:
     request, stream, chunk = rows_of("a", rounds(1.5, 0.1))
-    assert [row.name for row in (request, stream, chunk)] == ["a", "a, stream of 64", "a, one chunk"]
-    assert request.added_us.holds(1.5)
-    assert chunk.added_us.holds(0.1)
-    assert request.verdict() == "goal ≤ 2 µs: reached"
-    assert stream.added_us.holds(9.4)
-    assert chunk.verdict() == "goal ≤ 0.12 µs: reached"
+    assert [row["name"] for row in (request, stream, chunk)] == ["a", "a, stream of 64", "a, one chunk"]
+    assert Interval(**request["added_us"]).holds(1.5)
+    assert Interval(**chunk["added_us"]).holds(0.1)
+    assert request["verdict"] == "goal ≤ 2 µs: reached"
+    assert Interval(**stream["added_us"]).holds(9.4)
+    assert chunk["verdict"] == "goal ≤ 0.12 µs: reached"
     request, _, chunk = rows_of("a", rounds(2.5, 0.2))
-    assert request.verdict() == "goal ≤ 2 µs: not reached"
-    assert chunk.verdict() == "goal ≤ 0.12 µs: not reached"
+    assert request["verdict"] == "goal ≤ 2 µs: not reached"
+    assert chunk["verdict"] == "goal ≤ 0.12 µs: not reached"
 
 
 def test_a_control_off_one_is_not_measured() -> None:
     request, _, chunk = rows_of("a", rounds(1.5, 0.1, control=1.05))
-    assert request.verdict() == "goal ≤ 2 µs: not measured: the control is off 1"
-    assert chunk.verdict() == "goal ≤ 0.12 µs: not measured: the control is off 1"
+    assert request["verdict"] == "goal ≤ 2 µs: not measured: the control is off 1"
+    assert chunk["verdict"] == "goal ≤ 0.12 µs: not measured: the control is off 1"
 
 
 def test_a_goal_within_the_interval_is_said_to_be_close() -> None:
-    assert Row("a", Interval(2.0, 1.9, 2.1), 2.0, None).verdict() == (
-        "goal ≤ 2 µs: reached, but within noise of the goal"
-    )
+    assert row_of("a", [[1.9, 2.0, 2.1]], 2.0, None)["verdict"] == "goal ≤ 2 µs: reached, but within noise of the goal"
 
 
 def test_a_control_wider_than_the_claim_is_not_measured() -> None:
@@ -233,26 +216,23 @@ def peers(added: dict[str, float], process: int) -> list[Block]:
 
 
 def test_a_multiple_of_the_thinnest_wrapper_is_found_and_the_control_holds_one() -> None:
-    found = Workload.of(Case("a", least_ratio=0.97), [peers({OURS: 5.0}, process) for process in range(3)])
-    rows = {peer.arm: peer for peer in found.peers}
-    ours, control = rows[OURS].times, rows[THINNEST_AGAIN].times
-    assert ours is not None
-    assert control is not None
-    assert ours.holds(5.0)
-    assert control.holds(1.0)
-    assert rows[OURS].added_us.value == pytest.approx(5.0, abs=0.3)
-    assert rows[OURS].verdict == "goal ≥ 0.970: not reached"
+    found = arm_rows(Case("a", least_ratio=0.97), [peers({OURS: 5.0}, process) for process in range(3)])
+    rows = {row["arm"]: row for row in found}
+    assert Interval(**rows[OURS]["times_thinnest"]).holds(5.0)
+    assert Interval(**rows[THINNEST_AGAIN]["times_thinnest"]).holds(1.0)
+    assert rows[OURS]["added_us"]["value"] == pytest.approx(5.0, abs=0.3)
+    assert rows[OURS]["verdict"] == "goal ≥ 0.970: not reached"
 
 
 def test_a_multiple_of_nothing_is_not_claimed() -> None:
     nothing = dict.fromkeys(COMPARED, 0.0)
-    found = Workload.of(Case("a"), [peers(nothing, process) for process in range(3)])
-    assert {peer.times for peer in found.peers} == {None}
+    found = arm_rows(Case("a"), [peers(nothing, process) for process in range(3)])
+    assert {row["times_thinnest"] for row in found} == {None}
 
 
 def test_a_control_that_costs_more_is_said_to_be_off() -> None:
-    found = Workload.of(Case("a"), [peers({THINNEST_AGAIN: 3.0}, process) for process in range(3)])
-    assert next(peer for peer in found.peers if peer.arm == THINNEST_AGAIN).verdict == "the control is off 1"
+    found = arm_rows(Case("a"), [peers({THINNEST_AGAIN: 3.0}, process) for process in range(3)])
+    assert next(row for row in found if row["arm"] == THINNEST_AGAIN)["verdict"] == "the control is off 1"
 
 
 def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
@@ -297,7 +277,7 @@ def test_a_server_has_an_arm_for_each_package_and_records_what_ours_served() -> 
         load = bench_turns.Load(wrk, 1, 1, 1, least_blocks=1)
         found = server.measure(load, "/v1/chat/completions", Case("POST", 2))
         server.stop()  # raises unless each request to an arm of ours has its record
-    assert all(min(block) > 0 for block in found["blocks"])
+    assert all(min(block) > 0 for block in found)
 
 
 @pytest.mark.servers
@@ -311,5 +291,5 @@ def test_the_quick_run_without_a_server_gives_a_report(
     assert len(found["rows"]) == 6
     assert "PGO" in found["machine"]["python"]
     lines = capsys.readouterr().out.splitlines()
-    for row in found["rows"]:
-        assert any(line.startswith(row["name"]) and row["verdict"] in line for line in lines), row
+    for one in found["rows"]:
+        assert any(line.startswith(one["name"]) and one["verdict"] in line for line in lines), one

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from array import array
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any
 
 import pytest
 
@@ -25,12 +22,14 @@ from inference_logging.prove.bench.record import (
     count_arrived,
     count_warm_up,
     fields,
-    text_of,
     wrong_fields,
 )
 from inference_logging.prove.bench.result import FIGURES, NOT_MEASURED, Result
+from inference_logging.prove.bench.text import bytes_text, share_text, time_text
 from tests.command_line import run
 
+LOSSY = {"fapilog", "fapilog-production", "opentelemetry"}
+"""What these accept may be dropped, by their documentation."""
 TINY = Order("", 1, "closed", 256, 0.02, 500.0)
 STALL_NS = 50_000_000
 MS = 1_000_000
@@ -102,16 +101,6 @@ def test_a_peer_that_cannot_keep_the_rate_is_marked() -> None:
     assert figures["max_ns"] > figures["p50_ns"] > 5 * MS
 
 
-def test_what_a_call_raises_ends_the_measurement() -> None:
-    def call(_number: int) -> None:
-        raise OSError("no space left")
-
-    with pytest.raises(OSError, match="no space left"):
-        _measure_load(
-            replace(TINY, threads=2), Opened(call, drain=lambda: None), [Timings(space(3)), Timings(space(3))]
-        )
-
-
 def test_quantiles_are_values_that_were_measured() -> None:
     values = list(range(1, 1001))
     assert [_quantile(values, share) for share in (0.5, 0.99, 0.999, 1.0)] == [500, 990, 999, 1000]
@@ -135,12 +124,6 @@ def test_a_line_with_another_value_is_noticed() -> None:
     assert wrong_fields(json.dumps(line).encode(), "text") == ["caller"]
 
 
-@pytest.mark.parametrize("size", [256, 4096])
-def test_a_record_has_the_size_that_is_asked_for(size: int) -> None:
-    line = {"message": "request done", **fields(FIRST_NUMBER, text_of(size))}
-    assert len(json.dumps(line, separators=(",", ":"))) == size
-
-
 @pytest.mark.servers
 @pytest.mark.parametrize("name", NAMES)
 def test_every_peer_writes_what_it_accepts(name: str) -> None:
@@ -154,21 +137,16 @@ def test_every_peer_writes_what_it_accepts(name: str) -> None:
     assert found["accepted"] > 0
     if not measured.writes:
         assert (found["arrived"], found["arrived_ratio"]) == (0, None)
-    elif measured.lossless:
+    elif name not in LOSSY:
         assert (found["arrived"], found["arrived_ratio"]) == (found["accepted"], 1)
     else:
         assert 0 < found["arrived"] <= found["accepted"]
 
 
-def test_the_settings_of_every_peer_are_shown() -> None:
-    for name in NAMES:
-        assert "Configure: " in peer(name).settings_text() or name.startswith("empty"), name
-
-
 def figures(order: Order, **changed: Any) -> dict[str, Any]:
     """Return what a cell answers, as if it had been measured."""
     if order.loop == "call":
-        return {"filtered_ns": 50.0, "enabled_ns": 200.0, "problem": None} | changed
+        return {"filtered_ns": 50.0, "problem": None} | changed
     values: dict[str, Any] = dict.fromkeys(FIGURES, 1.0)
     counts = {"calls": 10, "accepted": 10, "refused": 0, "arrived": 10}
     rest = {"seconds": 0.1, "drain_s": 0.0, "end_to_end_s": 0.1, "drained": True, "problem": None}
@@ -205,39 +183,6 @@ def test_a_peer_that_works_nowhere_is_a_row_with_its_reason(monkeypatch: pytest.
     assert {cell["peer"] for cell in result["cells"]} == {"empty", "ours-event"}
 
 
-def test_a_cell_that_is_stuck_is_named_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Order] = []
-
-    def answer(order: Order) -> dict[str, Any]:
-        asked.append(order)
-        is_stuck = (order.peer, order.threads, order.loop) == ("stdlib-queue", 64, "closed")
-        return {"problem": "stuck"} if is_stuck else figures(order)
-
-    result = measured(monkeypatch, answer, rounds=3)
-    problems = {(cell["peer"], cell["threads"], cell["loop"]): cell["problem"] for cell in result["cells"]}
-    assert {key for key, problem in problems.items() if problem} == {("stdlib-queue", 64, "closed")}
-    assert sorted(map(asked.count, asked)) == [1] + [3] * (len(asked) - 1)
-
-
-def test_every_round_visits_every_cell_once_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def orders() -> list[Order]:
-        asked: list[Order] = []
-
-        def answer(order: Order) -> dict[str, Any]:
-            asked.append(order)
-            return figures(order)
-
-        measured(monkeypatch, answer)
-        return asked
-
-    asked = orders()
-    first, second = asked[: len(asked) // 2], asked[len(asked) // 2 :]
-    assert len(set(first)) == len(first) == 3 * (2 * 2 + 1)
-    assert set(first) == set(second)
-    assert first != second
-    assert orders() == asked
-
-
 def test_goals_are_judged_by_the_figures_or_say_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(order: Order) -> dict[str, Any]:
         if order.peer == "ours-event" and order.loop == "open":
@@ -265,19 +210,6 @@ def test_a_goal_that_is_not_reached_says_why(monkeypatch: pytest.MonkeyPatch) ->
     assert verdict.startswith("not reached: the record has ten attributes, ")
 
 
-def test_ratios_to_ours_are_made_within_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = iter(range(1000))
-
-    def answer(order: Order) -> dict[str, Any]:
-        # The machine becomes slower all the time, for all peers alike.
-        slower = 1.0 if next(rounds) < 15 else 10.0
-        return figures(order, p50_ns=slower * {"empty": 1.0, "stdlib-queue": 60.0, "ours-event": 3.0}[order.peer])
-
-    cells = measured(monkeypatch, answer)["cells"]
-    ratios = [cell["ratios_to_ours"]["p50_ns"] for cell in cells if cell["peer"] == "stdlib-queue"]
-    assert [ratio and ratio["value"] for ratio in ratios] == pytest.approx([20] * len(ratios))
-
-
 def test_a_child_that_ends_without_an_answer_is_a_problem(tmp_path: Path) -> None:
     found = child("inference_logging.prove.bench.cell", "no JSON", tmp_path / "answer.json", 60)
     assert found["problem"].startswith("the process ended with 1: json.decoder.JSONDecodeError")
@@ -302,16 +234,13 @@ def test_a_wrong_option_is_an_error_that_names_it_and_its_value(option: str) -> 
 
 
 @pytest.mark.servers
-def test_the_command_writes_a_result_of_the_described_form(tmp_path: Path) -> None:
+def test_the_command_prints_every_cell_as_json() -> None:
     done = run(
         "bench", "--quick", "--peers", "empty,stdlib-sync,ours-event", "--threads", "1,2", "--loops", "closed,open",
-        "--seconds", "0.02", "--json", "--out", str(tmp_path / "out"),
+        "--seconds", "0.02", "--json",
     )  # fmt: skip
-    assert (done.code, done.err) == (0, f"wrote result.json and page.html to {tmp_path}/out\n")
-    assert "<figure " in (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
+    assert (done.code, done.err) == (0, "")
     result = json.loads(done.out)
-    assert result == json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
-    assert list(differences(result, Result)) == []
     cells = [(cell["peer"], cell["threads"], cell["loop"]) for cell in result["cells"]]
     assert len(set(cells)) == len(cells) == 3 * 2 * 2
     assert {time["peer"] for time in result["filtered"]} == {"empty", "stdlib-sync"}
@@ -334,40 +263,20 @@ def test_the_method_of_fapilog_counts_every_record_of_the_burst() -> None:
     from loadtests.cost.bench_fapilog import compared, goals
 
     result = compared(1, lambda _step: None, quick=True)
-    assert [goal["verdict"] for goal in goals(result)][2:] == ["reached", "reached"]
+    assert [goal["verdict"] for goal in goals(result)][1:] == ["reached", "reached"]
     burst = result["bursts"]["ours"]
     assert (burst["submitted"], burst["arrived"], burst["unexplained"]) == (500, 500, 0)
 
 
-def differences(value: Any, form: Any, where: str = "result") -> Iterator[str]:
-    """Iterate over the places at which a value has another form than a type of result.py says."""
-    if get_origin(form) is UnionType:
-        form = next(kind for kind in get_args(form) if value is None or kind is not NoneType)
-        form = NoneType if value is None else form
-    if is_typeddict(form):
-        hints = get_type_hints(form)
-        if set(value) != set(hints):
-            yield f"{where}: {sorted(set(value) ^ set(hints))}"
-        inner = [(name, value[name], hint) for name, hint in hints.items() if name in value]
-    else:
-        inner = [(name, item, get_args(form)[-1]) for name, item in _items(value, get_origin(form))]
-        if not _is_of(value, form):
-            yield f"{where}: {value!r} is no {form}"
-    for name, item, hint in inner:
-        yield from differences(item, hint, f"{where}.{name}")
-
-
-def _items(value: Any, container: Any) -> list[tuple[Any, Any]]:
-    if container is dict:
-        return list(value.items())
-    return list(enumerate(value)) if container is list else []
-
-
-def _is_of(value: Any, form: Any) -> bool:
-    if get_origin(form) is Literal:
-        return value in get_args(form)
-    return isinstance(value, (int, float) if form is float else get_origin(form) or form)
-
-
-def test_space_has_room_for_as_many_times() -> None:
-    assert space(3) == array("Q", [0, 0, 0])
+def test_units_are_those_that_people_read() -> None:
+    assert [time_text(value) for value in (0.5, 260, 8900, 2e6, 3e9, 0)] == [
+        "0.5 ns",
+        "260 ns",
+        "8.9 µs",
+        "2 ms",
+        "3 s",
+        "0 s",
+    ]
+    assert [bytes_text(value) for value in (100, 4096, 65536, 3 << 30)] == ["100 B", "4 KiB", "64 KiB", "3 GiB"]
+    assert [share_text(value) for value in (0, 1e-9, 0.1234, 1)] == ["0", "< 0.01 %", "12.34 %", "100 %"]
+    assert share_text(1 - 1e-9) == "> 99.99 %"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,44 +161,3 @@ def test_the_heat_map_counts_each_request_once(tmp_path: Path) -> None:
     (heat,) = (plot for plot in plots(counted(tmp_path, records())) if plot.kind == "heatmap")
     assert sum(map(sum, heat.data["cells"])) == 200
     assert {len(cell) + 1 for cell in heat.data["cells"]} == {len(heat.data["edges"])}
-
-
-@needs_browser
-def test_the_load_tests_report_is_as_readable(tmp_path: Path, shown: Page) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", COMPARISON, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    context = shown.context.browser
-    assert context is not None
-    page = context.new_page(viewport={"width": DESK, "height": 900})
-    page.goto((tmp_path / "report.html").as_uri())
-    drawn = page.evaluate(DRAWN)
-    assert [plot["name"] for plot in drawn[:4]] == [
-        "Requests per second",
-        "Requests per second ÷ none",
-        "Server CPU per request",
-        "Latency",
-    ]
-    assert [plot["marks"] for plot in drawn] == [6, 6, 6, 12] * 2
-    row = page.locator("tr.ours").first.inner_text()
-    assert re.sub(r"\s+", " ", row).startswith("ours 990 990 … 990 0.990 ")
-    is_readable(page)
-    assert violations(page) == []
-    page.close()
-
-
-COMPARISON = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-from pathlib import Path
-from loadtests.compare import report
-from loadtests.compare.load import Load
-from loadtests.compare.measure import Books
-from loadtests.compare.report import rows
-modes = {{"none": 1000, "uvicorn-access": 700, "stdlib-file": 600, "stdlib-queue": 500, "ours": 990, "control": 1001}}
-loads = {{mode: [Load(rps, 0, 1.0, 2.0, 9.0, 0.9)] for mode, rps in modes.items()}}
-books = {{(scenario, mode): Books(1000, 1000) for scenario in ("trivial", "chat") for mode in modes}}
-measured = rows({{"trivial": loads, "chat": loads}}, books)
-report.write(Path(sys.argv[1]), "Compared", measured, {{"machine": "x"}}, ["one"])
-"""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
-import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,9 +43,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     try:
         for zone in zones:
             assert zone.hear() == "ready"
-            zone.say("begin 0")
         kept, lost = zones
         book = Book(settings.book, 3)
+        book.begin_s = time.monotonic()
         while book.read(2, 0).served < REQUESTS:
             time.sleep(0.01)
         lost.kill()
@@ -65,7 +62,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     finally:
         for zone in zones:
             zone.kill()
-    done(run("fleet_shipping", "recover", folder / "own" / "pod-2", folder=folder))
+    done(run("fleet_pods", json.dumps(settings._asdict()), "recover", "2", folder=folder))
     return settings
 
 
@@ -73,7 +70,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def arrived(fleet: Settings, collector: Collector, tmp_path: Path) -> Arrived:
     """Ship everything; return the key of each record that arrives."""
     each = fleet.config(0).directory.parent.parent / "{pod}" / "logs"
-    done(run("fleet_shipping", "once", collector.url, each, tmp_path / "state", folder=tmp_path))
+    ship = (sys.executable, "-m", "inference_logging.cli.main", "ship", "--to", collector.url, "--once")
+    done(Child(*ship, "--each", each, "--state", tmp_path / "state", said=tmp_path / "ship.said"))
     return [key(record) for record in collector.records()]
 
 
@@ -116,23 +114,21 @@ def test_pods_share_a_trace_in_compressed_time(tmp_path: Path) -> None:
     assert pods[0] != pods[1]
 
 
-@pytest.fixture
-def result() -> dict[str, Any]:
-    return copy.deepcopy(dict(fleet_page.newest().result))
-
-
-def test_the_page_says_what_the_kept_result_says(result: dict[str, Any]) -> None:
+def test_the_page_says_what_the_kept_result_says() -> None:
     page, part = fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest()
     assert fleet_page.updated(page, part) == page, "python -m loadtests.fleet.fleet_page writes it again"
-    result["runs"][-1]["kafka"]["missing"] += 1
-    assert fleet_page.updated(page, part._replace(result=result)) != page
+    runs = part.result["runs"]
+    assert [(run["pods"], run["kafka"]["missing"], run["verified"]) for run in runs] == [
+        (pods, 0, True) for pods in (1, 10, 100, 1000)
+    ]
 
 
-def test_brokers_that_took_no_more_than_idle_ones_have_no_cost(result: dict[str, Any]) -> None:
-    result["runs"][0]["brokers_cpu_s"] = 0.0
-    assert fleet_page.costs(result, result["runs"][0])["brokers"] is None
-    page = fleet_page.updated(fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest()._replace(result=result))
-    assert re.search(r"brokers [0-9.]+ \(from 10 pods on\)", page)
+def test_lag_is_the_time_in_which_the_fleet_accepts_what_waits_and_a_cost_is_for_a_record() -> None:
+    shippers = {"records": {"own": 100, "following": 0}, "cpu_s": {"own": 0.2, "following": 0.0}}
+    run = {"kafka": {"accepted": 100}, "curve": [(1.0, 10, 12), (2.0, 40, 20), (3.0, 60, 0)], "shippers": shippers}
+    assert fleet_page.worst_lag_s({"seconds": 50.0}, run, 0.0, 3.0) == 10.0
+    assert fleet_page.worst_lag_s({"seconds": 50.0}, run, 0.0, 2.0) == 0.0
+    assert [fleet_page.cost_us(run, kind) for kind in fleet_page.SHIPPERS] == [2000.0, None]
 
 
 def test_a_child_has_worked_since_its_start_was_noted(tmp_path: Path) -> None:
@@ -146,17 +142,3 @@ def test_a_child_has_worked_since_its_start_was_noted(tmp_path: Path) -> None:
     child.wait_well()
     assert noted == child.start_cpu_s
     assert 0.0 < child.work_cpu_s < child.cpu_s
-
-
-def test_nothing_is_missing_in_the_kept_result(result: dict[str, Any]) -> None:
-    assert [run["pods"] for run in result["runs"]] == [1, 10, 100, 1000]
-    for run in result["runs"]:
-        assert (run["kafka"]["missing"], run["engine"]["missing"], run["verified"]) == (0, 0, True), run["pods"]
-
-
-def test_the_bottleneck_is_the_place_that_is_fullest(result: dict[str, Any]) -> None:
-    first = fleet_page.carried(result)[0]
-    result["runs"][-1]["engine"]["cpu_s"] *= 10_000
-    slow = fleet_page.carried(result)[0]
-    assert slow.bottleneck.startswith("engine:")
-    assert slow.needed["engine"] > first.needed["engine"]

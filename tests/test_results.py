@@ -19,8 +19,7 @@ from loadtests.results_rows import ROWS, TABLES, Table
 from loadtests.results_text import interval_text
 from loadtests.turns.bench_turns import ROUTES
 from loadtests.turns.bench_turns_arms import COMPARED, OURS
-from loadtests.turns.bench_turns_peers import Workload
-from tests.bench_results import grown, made_up
+from loadtests.turns.bench_turns_peers import rows_of
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures.md"
@@ -34,6 +33,7 @@ PARSL = {
     },
     "goals": [{"goal": "ours ÷ default is below 1", "reached": False, "because": "1.0100 (1.0000…1.0200)"}],
 }
+GROWTH = {"growth": [{"sentence": f"From 1 to 16 {noun}, it does not grow."} for noun in ("processes", "threads")]}
 EMPTY = f"before\n\n{results.BEGIN}\n\nold\n\n{results.END}\n\nafter\n"
 
 
@@ -53,6 +53,34 @@ def of_servers(table: Table, left_out: str = "") -> dict[str, Any]:
     }
 
 
+def of_peers() -> dict[str, Any]:
+    """Return what `inference-logging bench` finds, as far as pages say it: a missing peer, and each verdict."""
+    titles = {"empty": "empty call (control)", "loguru": "loguru", "picologging": "picologging"}
+    missing = {"picologging": "picologging has no wheel for Python 3.11"}
+    peers = [
+        {"name": name, "title": title, "writes": name != "empty", "missing": missing.get(name)}
+        for name, title in titles.items()
+    ]
+    values = {"p50_ns": 2e4, "p999_ns": 3e6, "records_per_s": 2.9e4, "interpreter_cpu_ns": 2.2e4, "peak_bytes": 4e6}
+    figures: dict[str, Any] = {
+        name: {"value": value, "low": value, "high": value}
+        for name, value in {**values, "arrived_ratio": 1.0, "kept_ratio": 0.5}.items()
+    }
+    cells = [
+        {"peer": name, "loop": loop, "threads": threads, "record_bytes": 256, "figures": figures}
+        for name in titles
+        for loop in ("closed", "open")
+        for threads in (1, 64)
+    ]
+    interval = {"low": 2.9, "high": 3.4}
+    goals = [
+        {"name": "all arrive", "goal": "1", "value": 1.0, "low": 1.0, "high": 1.0, "verdict": "reached"},
+        {"name": "64 threads", "goal": "≤ 2", "value": 3.1, **interval, "verdict": "not reached"},
+        {"name": "fapilog's sink", "goal": "≤ 1/200", "value": None, "verdict": "not measured: fapilog is missing"},
+    ]
+    return {"command": "inference-logging bench", "quick": False, "peers": peers, "cells": cells, "goals": goals}
+
+
 def turned() -> dict[str, Any]:
     """Return what the turns of a server find: both of the thinnest wrapper cost 1 µs, each further arm 1 µs more."""
     noise = random.Random(1)
@@ -60,17 +88,16 @@ def turned() -> dict[str, Any]:
         tuple(round(64_000 * (100 + max(at - 1, at > 0) + noise.gauss(0, 0.1))) for at in range(len(COMPARED)))
         for _ in range(40)
     ]
-    workloads = [Workload.of(case, [blocks, blocks]) for case in ROUTES.values()]
-    rows = [peer.as_json() for workload in workloads for peer in workload.peers]
+    rows = [row for case in ROUTES.values() for row in rows_of(case, [blocks, blocks])]
     return {"machine": {"load average": "3.00 2.00 1.00"}, "quick": False, "connections": 1, "rows": rows}
 
 
 def found(name: str) -> dict[str, Any]:
     """Return the result of a command, as if it were not that of a quick run."""
     if name == "peers":
-        return dict(made_up())
+        return of_peers()
     if name == "growth":
-        return grown()
+        return GROWTH
     if name == "turns":
         return turned()
     if name == "parsl":
@@ -142,21 +169,6 @@ def test_a_command_of_the_checkout_is_kept_without_the_place_of_the_checkout(
     assert results.newest(tmp_path)["turns"].command == "python -m loadtests.turns.bench_turns uvicorn"
 
 
-def test_the_page_stands_beside_the_file_with_peers(directory: Path) -> None:
-    (page,) = directory.glob("*.html")
-    source = page.read_text(encoding="utf-8")
-    assert "Latency of a call, open loop" in source
-    assert page.stem == next(directory.glob("*.json")).stem
-
-
-def test_pages_are_written_again_without_measuring(directory: Path) -> None:
-    (page,) = directory.glob("*.html")
-    source = page.read_text(encoding="utf-8")
-    page.write_text("old", encoding="utf-8")
-    assert results.pages(directory) == [page]
-    assert page.read_text(encoding="utf-8") == source
-
-
 def test_a_part_that_is_measured_again_takes_the_old_ones_place(directory: Path) -> None:
     results.keep("turns", {**found("turns"), "connections": 7}, directory)
     assert results.newest(directory)["turns"].result["connections"] == 7
@@ -213,7 +225,7 @@ def test_ways_of_logging_growth_and_goals_stand_there_too(directory: Path) -> No
     text = results.updated(EMPTY, results.newest(directory))
     assert re.search(r"^\| loguru \| [0-9.]+ µs \| [0-9.]+ m?s \| [0-9.]+ k \|", text, re.MULTILINE)
     assert re.search(r"^\| picologging \| not measured: picologging has no wheel", text, re.MULTILINE)
-    for series in grown()["growth"]:
+    for series in GROWTH["growth"]:
         assert f"- {series['sentence']}\n" in text
     goals = text.partition(" goals are reached, ")[2]
     missed, _, unknown = goals.partition(" are not measured:")

@@ -80,7 +80,7 @@ def _names(names: tuple[str, ...]) -> Callback:
     "bench",
     epilog=examples(
         "inference-logging bench --quick --peers empty,ours-event --threads 1",
-        "inference-logging bench --out results",
+        "inference-logging bench --json > result.json",
         bench_against.EXAMPLE,
         "inference-logging bench --peers stdlib-queue,ours-event,ours-handler --loops open --sizes 256 --json",
     ),
@@ -97,13 +97,7 @@ def _names(names: tuple[str, ...]) -> Callback:
     type=click.FloatRange(0.01, 600),
     help="How long to measure a cell (0.3), or with --against in all (30).",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIRECTORY",
-    help="Write result.json and page.html to this directory, which is made.",
-)
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of tables.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of tables, with intervals and settings.")
 @click.option("--quick", is_flag=True, help="One short round with 1 and 16 threads, to see that it works.")
 @bench_against.CONFIG
 @bench_against.AGAINST
@@ -112,7 +106,6 @@ def command(
     context: click.Context,
     /,
     peers: tuple[str, ...] | None,
-    out: Path | None,
     *,
     as_json: bool,
     quick: bool,
@@ -134,7 +127,7 @@ def command(
         bench_against.run(config_file, against, given["seconds"], given["rounds"], as_json=as_json)
     else:
         chosen = (_QUICK if quick else _FULL) | {name: value for name, value in given.items() if value is not None}
-        _bench({"peers": peers if peers is not None else NAMES, "quick": quick, **chosen}, out, as_json)
+        _bench({"peers": peers if peers is not None else NAMES, "quick": quick, **chosen}, as_json)
 
 
 _WITH_AGAINST: Final = frozenset({"seconds", "rounds", "as_json", "config_file", "against"})
@@ -148,29 +141,13 @@ def _refuse(context: click.Context, names: Iterable[str], why: str) -> None:
             raise click.BadParameter(why, context, parameter)
 
 
-def _bench(chosen: dict[str, Any], out: Path | None, as_json: bool) -> None:
+def _bench(chosen: dict[str, Any], as_json: bool) -> None:
     from inference_logging.prove.bench.run import Plan
     from inference_logging.prove.bench.text import lines
 
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # an error about it comes before the work
     result = _measured(Plan(**chosen))
-    if out is not None:
-        _write(out, result)
-        click.echo(f"wrote result.json and page.html to {out}", err=as_json)
-    for line in [_content(result)] if as_json else lines(result):
+    for line in [json.dumps(result, indent=1, ensure_ascii=False)] if as_json else lines(result):
         click.echo(line)
-
-
-def _write(out: Path, result: Result) -> None:
-    from inference_logging.prove.bench import page
-
-    (out / "result.json").write_text(_content(result) + "\n", encoding="utf-8")
-    page.write(out / "page.html", result)
-
-
-def _content(result: Result) -> str:
-    return json.dumps(result, indent=1, ensure_ascii=False)
 
 
 def _measured(plan: Plan) -> Result:

@@ -19,7 +19,7 @@ from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, Rep
 from inference_logging.read.terminal import safe
 
 if TYPE_CHECKING:
-    from inference_logging.prove.replay.player import State
+    from inference_logging.prove.replay.player import Result, State
     from inference_logging.prove.replay.report import Replayed
 
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
@@ -30,7 +30,7 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
     "replay",
     epilog=examples(
         "inference-logging replay batch.jsonl --url http://127.0.0.1:8000",
-        "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2 --html replay.html",
+        "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2 --json replay.json",
         "inference-logging replay trace.jsonl --url http://127.0.0.1:8000 --model llama --set ignore_eos=true",
     ),
 )
@@ -74,10 +74,6 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the report as JSON too.")  # fmt: skip
 @click.option(
-    "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Write a page with plots too, in one file.",
-)  # fmt: skip
-@click.option(
     "--requests", "requests_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Write a JSON line per request as it ends: intended and actual time, status, time of each chunk.",
 )  # fmt: skip
@@ -96,7 +92,6 @@ def command(
     headers_file: Path | None,
     ca_file: Path | None,
     json_file: Path | None,
-    html: Path | None,
     requests_file: Path | None,
 ) -> int:
     """Send the requests of EXPORT to a server at their recorded times, and compare the answers with the recorded ones.
@@ -123,18 +118,26 @@ def command(
     except ReplayError as error:
         raise click.UsageError(str(error)) from None
     from inference_logging.prove.replay import report
-    from inference_logging.prove.replay.player import Pace
-    from inference_logging.prove.replay.run import Server, run
+    from inference_logging.prove.replay.client import Client
+    from inference_logging.prove.replay.player import Pace, Player
 
-    server = Server(url, headers, timeout_s, str(ca_file) if ca_file is not None else None)
     pace = Pace(speed, concurrency)
+    results: list[Result] = []
     with _opened(requests_file) as written, _progress(schedule.requests) as show:
-        state, results = asyncio.run(run(schedule, server, pace, requests_file=written, show=show))
-    replayed = report.Replayed(schedule, server.url, pace, state, results)
+
+        def keep(result: Result) -> None:
+            if written is not None:
+                written.write(json.dumps(report.result_json(result)) + "\n")
+            results.append(result)
+
+        async def run() -> State:
+            async with Client(url, headers, timeout_s=timeout_s, ca_file=str(ca_file) if ca_file else None) as client:
+                return await Player(client, pace, keep).play(schedule, show)
+
+        state = asyncio.run(run())
+    replayed = report.Replayed(schedule, url, pace, state, results)
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_json(replayed), indent=2) + "\n", encoding="utf-8")
-    if html is not None:
-        report.write_page(html, replayed)
     return _print(replayed)
 
 

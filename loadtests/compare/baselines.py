@@ -70,13 +70,40 @@ class RequestLog:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        response = ResponseWatch(send)
+        start = time.perf_counter()
+        first: float | None = None
+        status = chunks = size = 0
         outcome = "error"
+        ended = False
+
+        def watch(message: Message) -> Awaitable[None]:
+            nonlocal first, status, chunks, size, ended
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif body := message.get("body"):
+                first = first or time.perf_counter()
+                chunks += 1
+                size += len(body)
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            return send(message)
+
         try:
-            await self.app(scope, receive, response)
-            outcome = "ok" if response.ended else "client_disconnect"
+            await self.app(scope, receive, watch)
+            outcome = "ok" if ended else "client_disconnect"
         finally:
-            self.emit(response.fields(scope, outcome))
+            self.emit({
+                "event_name": "request",
+                "http.request.method": scope["method"],
+                "url.path": scope["path"],
+                "http.route": getattr(scope.get("route"), "path", None),
+                "http.response.status_code": status,
+                "http.response.body.size": size,
+                "duration_s": time.perf_counter() - start,
+                "time_to_first_chunk_s": None if first is None else first - start,
+                "chunks": chunks,
+                "outcome": outcome,
+                "request_id": uuid.uuid4().hex,
+            })  # fmt: skip
 
 
 class File(RequestLog):
@@ -95,46 +122,6 @@ class Queue(File):
     """The same through a queue, from which a thread writes."""
 
     mode = "stdlib-queue"
-
-
-class ResponseWatch:
-    """One response on its way out: status, chunks, bytes and times."""
-
-    def __init__(self, send: Send) -> None:
-        """Watch what goes to `send`."""
-        self.send = send
-        self.start = time.perf_counter()
-        self.first: float | None = None
-        self.status = self.chunks = self.size = 0
-        self.ended = False
-
-    def __call__(self, message: Message) -> Awaitable[None]:
-        """Note one message and hand it on."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-        elif body := message.get("body"):
-            self.first = self.first or time.perf_counter()
-            self.chunks += 1
-            self.size += len(body)
-        self.ended = message["type"] == "http.response.body" and not message.get("more_body", False)
-        return self.send(message)
-
-    def fields(self, scope: Scope, outcome: str) -> dict[str, Any]:
-        """Return the fields of the request's record."""
-        now = time.perf_counter()
-        return {
-            "event_name": "request",
-            "http.request.method": scope["method"],
-            "url.path": scope["path"],
-            "http.route": getattr(scope.get("route"), "path", None),
-            "http.response.status_code": self.status,
-            "http.response.body.size": self.size,
-            "duration_s": now - self.start,
-            "time_to_first_chunk_s": None if self.first is None else self.first - self.start,
-            "chunks": self.chunks,
-            "outcome": outcome,
-            "request_id": uuid.uuid4().hex,
-        }
 
 
 def _handler(mode: str, path: Path) -> logging.Handler:

@@ -2,10 +2,10 @@
 
     make demo          or: python -m loadtests.compare.demo
 
-First the cost: one server, kept busy by wrk, serves by turns without and with logging (`demo_turns`); its CPU time per
-request and its requests per second stand with their intervals beside a control. Then the job: Locust plays an arrival
-trace to the example app (an open loop: requests come when the trace says, streams overlap), and the demo shows some of
-the records, the health answer, the books, and where everything lies.
+First the cost: one server (FastAPI on uvicorn, on a core of its own), kept busy by wrk, serves without logging, with
+it, and without once more, by turns of some hundred requests. Then the job: Locust plays an arrival trace to the example
+app (an open loop: requests come when the trace says, streams overlap), and the demo shows some of the records, the
+health answer, the books, and where everything lies.
 """
 
 from __future__ import annotations
@@ -14,112 +14,83 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
-from loadtests.compare import arrivals, report
-from loadtests.compare.compare import machine, wide_console
-from loadtests.compare.demo_turns import CONNECTIONS, Cost, costs
+from inference_logging.read.pages.content import Table
+from inference_logging.read.stats.interval import bootstrap, ratio, trimmed_mean
+from loadtests import harness
+from loadtests.compare import arrivals
 from loadtests.compare.load import LoadError, locust
-from loadtests.compare.measure import Books, Cores, ServerError, ServerUnderTest, records
+from loadtests.compare.measure import Cores, ServerError, records, serving
+from loadtests.turns.bench_turns import Load, running
+from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
+from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case
+from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
 
-FIRST_CHUNK: Final = "chat: time to first chunk"
-GAP: Final = "chat: gap between chunks"
+CONNECTIONS: Final = 16
+CASES: Final = {
+    "/v1/chat/completions": Case("JSON POST", 512),
+    "/stream64": Case("stream of 64", 48),
+}
+"""The routes, and how many requests are one turn: some 50 ms, in which the listener has written most of its records."""
 SHOWN_RECORDS: Final = 3
 WARM_UP_REQUESTS: Final = 20
-HOW_TO_READ: Final = (
-    "A turn is some hundred requests; a ratio is taken between turns that follow each other.",
-    "CPU time is that of the whole process, the listener's thread included.",
-    "The control is the same server without logging once more: its distance from 1 is what cannot be seen here.",
-    "The command make bench-turns measures longer, in several processes.",
-)
+HOW_TO_READ: Final = """
+A turn is some hundred requests; a ratio is taken between turns that follow each other. Intervals are of 95 %.
+CPU time is that of the whole process, the listener's thread included.
+The control is the same server without logging once more: its distance from 1 is what cannot be seen here.
+The command make bench-turns measures longer, in several processes."""
 
 
-class Job(NamedTuple):
-    """What the arrival trace gave, and what the logged server left behind."""
-
-    requests: int
-    failures: int
-    chunks: int
-    p50_ms: float
-    p99_ms: float
-    first_chunk_p50_ms: float
-    gap_p99_ms: float
-    health: Any
-    books: Books
-
-
-def run(given: argparse.Namespace, console: Console) -> bool:
+def run(given: argparse.Namespace) -> bool:
     """Run the demo; return whether every request was answered and has its record."""
     trace = arrivals.find(given.trace, given.out)
-    console.rule("inference_logging: what recording every request and every chunk costs")
-    found = _costs(given.cost_seconds, console)
+    _begin("inference_logging: what recording every request and every chunk costs")
+    _show_costs(given.cost_seconds)
     cores = Cores.of_this_process()
     os.sched_setaffinity(0, cores.load)
-    console.rule("the main job: an arrival trace, every request and every chunk on record")
-    console.print(f"{_relative(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}")
-    logs = given.out / "logs"
-    with _waiting(console, "Locust plays the trace"):
-        job = _job(given, trace, cores, logs)
-    _show_job(console, job, logs)
-    facts = {
-        "command": "python -m loadtests.compare.demo",
-        "machine": machine(),
-        "connections of wrk": str(CONNECTIONS),
-    }
-    page = report.write_costs(given.out, found, facts, HOW_TO_READ)
-    _show_places(console, logs, page)
-    return job.books.balanced and not job.failures
+    _begin("the main job: an arrival trace, every request and every chunk on record")
+    print(
+        f"{_relative(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}", flush=True
+    )
+    return _play(given, trace, cores.server, given.out / "logs")
 
 
-def _costs(seconds: float, console: Console) -> list[Cost]:
-    with _waiting(console, "starting") as begins:
-        found = list(costs(seconds, lambda name: begins(f"wrk keeps the server busy, which logs by turns: {name}")))
-    if not found:
-        console.print("not measured: wrk is missing and could not be installed (on Debian: apt-get install wrk)")
-        return found
-    shown = Table(title="By turns within one server process under load, with intervals of 95 %", title_justify="left")
-    shown.add_column(min_width=max(len(f"CPU per request, {cost.name}") for cost in found))
-    for name in ("without", "with logging", "with ÷ without", "the control"):
-        shown.add_column(name, justify="right", min_width=len(name))
-    for cost in found:
-        logged = f"+{cost.added_cpu_us.value:.2f} ± {cost.added_cpu_us.half:.2f} µs"
-        both = f"[bold]{cost.cpu}[/bold]", str(cost.cpu_control)
-        shown.add_row(f"CPU per request, {cost.name}", f"{cost.unlogged_cpu_us:.1f} µs", logged, *both)
-    for cost in found:
-        name, without = f"requests/s, {cost.name}", f"{cost.unlogged_rps:,.0f}"
-        if cost.saturated:
-            logged = f"{cost.unlogged_rps * cost.rps.value:,.0f}"
-            shown.add_row(name, without, logged, f"[bold]{cost.rps}[/bold]", str(cost.rps_control))
-        else:
-            shown.add_row(name, "not measured", "", "", "")
-    console.print(shown)
-    idle = [
-        f"requests/s, {cost.name}: only {cost.busy:.0%} of its core was used" for cost in found if not cost.saturated
-    ]
-    for line in (*idle, *HOW_TO_READ):
-        console.print(line)
-    return found
+def _begin(title: str) -> None:
+    print(f"\n── {title} ──", flush=True)
 
 
-@contextmanager
-def _waiting(console: Console, text: str) -> Iterator[Any]:
-    """Show what is under way; gives the function that changes the text."""
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
-        task = progress.add_task(text, total=None)
-        yield lambda changed: progress.update(task, description=changed)
+def _show_costs(seconds: float) -> None:
+    wrk = harness.find_wrk()
+    if wrk is None:
+        print(harness.NO_WRK)
+        return
+    rows = []
+    for route, case in CASES.items():
+        print(f"wrk keeps the server busy, which logs by turns: {case.name}", flush=True)
+        with running(WITH_AND_WITHOUT, "process") as server:
+            blocks = server.measure(Load(wrk, CONNECTIONS, seconds, 1, LEAST_BLOCKS), route, case)
+            server.stop()  # raises unless each request with logging has its record
+        rows.append(cost(case, blocks))
+    heads = ("CPU time per request", "without", "added by logging", "with ÷ without", "the control")
+    print(Table("", heads, rows, HOW_TO_READ).text())
 
 
-def _job(given: argparse.Namespace, trace: Path, cores: Cores, logs: Path) -> Job:
-    """Play the trace to the example app with logging, and count."""
+def cost(case: Case, blocks: Sequence[Block]) -> tuple[str, ...]:
+    """Return the row of a kind of request: what logging adds to it, of the nanoseconds that the turns took."""
+    unlogged, logged, control = ([block[arm] for block in blocks] for arm in (UNLOGGED, LOGGED, CONTROL))
+    scale = 1000 * case.requests
+    added = bootstrap([(one - other) / scale for one, other in zip(logged, unlogged, strict=True)], trimmed_mean)
+    times = f"{trimmed_mean(unlogged) / scale:.1f} µs", f"{added.value:.2f} ± {added.half:.2f} µs"
+    return case.name, *times, str(ratio(logged, unlogged)), str(ratio(control, unlogged))
+
+
+def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool:
+    """Play the trace to the example app with logging, and show what it has left."""
     options = [f"--trace={trace}", f"--trace-seconds={given.seconds:g}", f"--trace-rate={given.rate:g}"]
-    with ServerUnderTest("ours", logs, cores.server) as server:
+    with serving("ours", logs, core) as server:
         server.request("/v1/chat/completions", {"max_tokens": 8, "stream": True}, WARM_UP_REQUESTS)
         asked = locust(server.url, [*options, f"--pace={given.pace:g}"])["requests"]
         health = json.loads(server.request("/health/logging"))
@@ -127,50 +98,42 @@ def _job(given: argparse.Namespace, trace: Path, cores: Cores, logs: Path) -> Jo
     chat = asked.get("chat", {"count": 0})
     if not chat["count"]:
         raise LoadError(f"no request was answered: {asked}")
-    first, gap = asked[FIRST_CHUNK], asked.get(GAP, {"count": 0, "p99_ms": 0.0})
+    first, gap = asked["chat: time to first chunk"], asked.get("chat: gap between chunks", {"count": 0, "p99_ms": 0.0})
     # The one health request reached the app's middleware, but is none of the app's.
     books = books._replace(accepted=books.accepted - 1)
-    counts = chat["count"], chat["failures"], first["count"] + gap["count"]
-    return Job(*counts, chat["p50_ms"], chat["p99_ms"], first["p50_ms"], gap["p99_ms"], health, books)
-
-
-def _show_job(console: Console, job: Job, logs: Path) -> None:
-    console.print(
-        f"{job.requests:,} requests, {job.failures} failed, {job.chunks:,} chunks; as the clients saw it: request p50 "
-        f"{job.p50_ms:.0f} ms, p99 {job.p99_ms:.0f} ms; first chunk p50 {job.first_chunk_p50_ms:.2f} ms; gap between "
-        f"chunks p99 {job.gap_p99_ms:.2f} ms"
+    print(
+        f"{chat['count']:,} requests, {chat['failures']} failed, {first['count'] + gap['count']:,} chunks; as the "
+        f"clients saw it: request p50 {chat['p50_ms']:.0f} ms, p99 {chat['p99_ms']:.0f} ms; first chunk p50 "
+        f"{first['p50_ms']:.2f} ms; gap between chunks p99 {gap['p99_ms']:.2f} ms"
     )
-    console.rule("a few records")
+    _begin("a few records")
     for record in _last(logs):
-        console.print_json(json.dumps(record))
-    console.rule("GET /health/logging, right after the load")
-    console.print_json(json.dumps(job.health))
-    console.rule("the books")
-    console.print(f"records = requests: {report.books_text(job.books)}; failed requests: {job.failures}")
-    console.print(f"{WARM_UP_REQUESTS} of these requests are not the trace's: they warmed the server up before it.")
+        print(json.dumps(_shortened(record), indent=2, ensure_ascii=False))
+    _begin("GET /health/logging, right after the load")
+    print(json.dumps(health, indent=2))
+    _begin("the books")
+    print(f"records = requests: {books}; failed requests: {chat['failures']}")
+    print(f"{WARM_UP_REQUESTS} of these requests are not the trace's: they warmed the server up before it.")
+    _begin("where things lie")
+    for segment in sorted(path for path in logs.glob("*.jsonl") if not path.is_symlink()):
+        print(f"segment   {_relative(segment)}  ({segment.stat().st_size:,} bytes)")
+    print(f"newest    {_relative(logs / 'latest')}")
+    return books.balanced and not chat["failures"]
 
 
-def _last(directory: Path) -> list[dict[str, Any]]:
-    """Return an application record and the last request records, with long timelines cut for reading."""
+def _last(directory: Path) -> Iterator[dict[str, Any]]:
+    """Iterate over an application record and the last request records."""
     written = list(records(directory))
-    logs = [record for record in written if record["event_name"] == "log"]
-    requests = [record for record in written if record["event_name"] == "request"]
-    return [_shortened(record) for record in [*logs[-1:], *requests[1 - SHOWN_RECORDS :]]]
+    yield from [record for record in written if record["event_name"] == "log"][-1:]
+    yield from [record for record in written if record["event_name"] == "request"][1 - SHOWN_RECORDS :]
 
 
 def _shortened(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose long timelines are cut for reading."""
     return {
         name: [*value[:8], f"… {len(value) - 8} more"] if isinstance(value, list) and len(value) > 10 else value
         for name, value in record.items()
     }
-
-
-def _show_places(console: Console, logs: Path, page: Path) -> None:
-    console.rule("where things lie")
-    for segment in sorted(path for path in logs.glob("*.jsonl") if not path.is_symlink()):
-        console.print(f"segment   {_relative(segment)}  ({segment.stat().st_size:,} bytes)")
-    console.print(f"newest    {_relative(logs / 'latest')}")
-    console.print(f"page      {_relative(page)}")
 
 
 def _relative(path: Path) -> str:
@@ -187,7 +150,7 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=200.0, help="tokens per second of each answer")
     parser.add_argument("--out", type=Path, default=Path("out/demo"))
     try:
-        balanced = run(parser.parse_args(), wide_console())
+        balanced = run(parser.parse_args())
     except (LoadError, ServerError, FileNotFoundError, ValueError) as error:
         sys.exit(f"demo: {error}")
     sys.exit(0 if balanced else 1)

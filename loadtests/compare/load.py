@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loadtests.compare.measure import HERE, ServerUnderTest
+from loadtests.compare.measure import ServerUnderTest
 
 SATURATED = 0.9
 WARM_UP_REQUESTS = 200
@@ -33,7 +33,6 @@ SCENARIOS = {
     for scenario in (
         Scenario("trivial", "/trivial", "TrivialUser"),
         Scenario("stream64", "/stream64", "Stream64User"),
-        Scenario("completion", "/v1/completions", "CompletionUser", {"max_tokens": 32}),
         Scenario("chat", "/v1/chat/completions", "ChatUser", {"max_tokens": 64, "stream": True}),
     )
 }
@@ -88,7 +87,8 @@ def locust(url: str, options: list[str]) -> dict[str, Any]:
     """Run Locust with `options` on the locustfile beside this, and return its result file; raises ``LoadError``."""
     with tempfile.TemporaryDirectory() as scratch:
         result = Path(scratch) / "result.json"
-        command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless", "--only-summary"]
+        script = Path(__file__).with_name("locustfile.py")
+        command = [sys.executable, "-m", "locust", "-f", str(script), "--headless", "--only-summary"]
         # Failed requests are counted and shown; they are no reason to throw the run away.
         command += ["--loglevel=WARNING", "--exit-code-on-error=0", f"--host={url}", f"--result={result}", *options]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

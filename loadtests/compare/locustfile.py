@@ -23,9 +23,9 @@ from locust.env import Environment
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # Locust puts only this folder there
 
 from loadtests.compare import arrivals, users
-from loadtests.compare.users import ChatUser, CompletionUser, Stream64User, TrivialUser
+from loadtests.compare.users import ChatUser, Stream64User, TrivialUser
 
-__all__ = ["ChatUser", "CompletionUser", "Stream64User", "TrivialUser"]
+__all__ = ["ChatUser", "Stream64User", "TrivialUser"]
 
 
 class Times:

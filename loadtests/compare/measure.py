@@ -11,18 +11,16 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from loadtests import harness
-from loadtests.harness import HOST, memory_directory
+from loadtests.harness import HOST
 
-HERE = Path(__file__).resolve().parent
+COUNTS = "counts.json"
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 30.0
 CONTROL = "control"
@@ -55,53 +53,54 @@ class Books(NamedTuple):
 
     accepted: int
     records: int | None
-    dropped: int = 0
 
     @property
     def balanced(self) -> bool:
         """Whether every accepted request has its record."""
         return self.records is None or self.records == self.accepted
 
+    def after(self, before: Books | None) -> Books:
+        """Return both together."""
+        records = None if self.records is None else self.records + ((before and before.records) or 0)
+        return Books(self.accepted + (before.accepted if before else 0), records)
+
+    def __str__(self) -> str:
+        """Return the comparison of requests and records in words."""
+        if self.records is None:
+            return f"none; {self.accepted:,} requests"
+        return f"{self.records:,} {'=' if self.balanced else '≠'} {self.accepted:,}"
+
 
 class ServerError(RuntimeError):
     """The server under test could not be started or stopped; the message holds the end of its output."""
 
 
-class ServerUnderTest:
-    """One server process. Leaving the context stops it, whatever happened."""
+@contextmanager
+def serving(mode: str, directory: Path, core: int) -> Iterator[ServerUnderTest]:
+    """Run ``loadtests/compare/server.py`` in `mode`, its log in `directory`, on `core`.
 
-    def __init__(self, mode: str, directory: Path, core: int) -> None:
-        """Start ``loadtests/compare/server.py`` in `mode`, its log in `directory`, on `core`.
+    What an earlier run left in `directory` is removed. Raises ``ServerError`` if anything else is in there.
+    """
+    output, mode = directory / "server.out", "none" if mode == CONTROL else mode
+    if directory.is_dir() and any(directory.iterdir()):
+        if not output.is_file():
+            raise ServerError(f"{directory} is not empty and not from an earlier run: choose another --out")
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    options = ["--mode", mode, "--core", core, "--directory", directory, "--counts", directory / COUNTS]
+    with harness.scratch_directory(harness.memory_directory()) as queues:
+        variables = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(queues)}
+        with harness.listening("loadtests.compare.server", options, variables, output) as (process, port):
+            yield ServerUnderTest(mode, directory, process, port)
 
-        What an earlier run left in `directory` is removed. Raises ``ServerError`` if anything else is in there.
-        """
-        self.mode = "none" if mode == CONTROL else mode
-        self.directory = directory
-        self._counts = directory / "counts.json"
-        self._output = directory / "server.out"
-        self._clear()
-        self._queues = tempfile.mkdtemp(prefix="inference_logging-loadtest-", dir=memory_directory())
-        with socket.create_server((HOST, 0), backlog=4096) as listening, self._output.open("wb") as output:
-            self.port: int = listening.getsockname()[1]
-            self._process = subprocess.Popen(
-                self._command(listening.fileno(), core),
-                pass_fds=[listening.fileno()],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": self._queues},
-            )
 
-    def _clear(self) -> None:
-        if self.directory.is_dir() and any(self.directory.iterdir()):
-            if not self._output.is_file():
-                raise ServerError(f"{self.directory} is not empty and not from an earlier run: choose another --out")
-            shutil.rmtree(self.directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+class ServerUnderTest(NamedTuple):
+    """One server process."""
 
-    def _command(self, fd: int, core: int) -> list[str]:
-        options = {"mode": self.mode, "fd": fd, "core": core, "directory": self.directory, "counts": self._counts}
-        server = [sys.executable, "-m", "loadtests.compare.server"]
-        return [*server, *(f"--{name}={value}" for name, value in options.items())]
+    mode: str
+    directory: Path
+    process: subprocess.Popen[bytes]
+    port: int
 
     @property
     def url(self) -> str:
@@ -130,43 +129,32 @@ class ServerUnderTest:
 
     def cpu_s(self) -> float:
         """Return the CPU time that the process has used so far."""
-        return harness.cpu_s(self._process.pid)
+        return harness.cpu_s(self.process.pid)
 
     def stop(self) -> Books:
         """Stop the server as an orchestrator would and count what it leaves.
 
         Raises ``ServerError`` if it does not end by itself within 30 s, or ends with an error.
         """
-        self._process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal.SIGTERM)
         try:
-            status = self._process.wait(STOP_DEADLINE_S)
+            status = self.process.wait(STOP_DEADLINE_S)
         except subprocess.TimeoutExpired as error:
             raise ServerError(f"mode {self.mode}: did not stop\n{self._tail()}") from error
         if status != 0:
             raise ServerError(f"mode {self.mode}: ended with status {status}\n{self._tail()}")
-        accepted: int = json.loads(self._counts.read_text())["accepted"]
-        return Books(accepted, self._records(), dropped(self.directory))
+        accepted: int = json.loads((self.directory / COUNTS).read_text())["accepted"]
+        return Books(accepted, self._records())
 
     def _records(self) -> int | None:
         if self.mode == "none":
             return None
         if self.mode == "uvicorn-access":
-            return self._output.read_bytes().count(b' HTTP/1.1" ')
+            return (self.directory / "server.out").read_bytes().count(b' HTTP/1.1" ')
         return len([record for record in records(self.directory) if record["event_name"] == "request"])
 
     def _tail(self) -> str:
-        return self._output.read_text(errors="replace")[-2000:]
-
-    def __enter__(self) -> ServerUnderTest:
-        """Return the server."""
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """End the process if `stop` has not, and remove its queue."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        shutil.rmtree(self._queues, ignore_errors=True)
+        return (self.directory / "server.out").read_text(errors="replace")[-2000:]
 
 
 def records(directory: Path) -> Iterator[dict[str, Any]]:
@@ -174,14 +162,3 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
     for segment in sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink()):
         with segment.open("rb") as lines:
             yield from map(json.loads, lines)
-
-
-def dropped(directory: Path) -> int:
-    """Return how many records the last footer in `directory` counts as dropped."""
-    footers = [record for record in records(directory) if record["event_name"] == "segment.footer"]
-    return sum(total(process["dropped"]) for process in footers[-1]["processes"]) if footers else 0
-
-
-def total(counts: Any) -> int:
-    """Return the sum of counts that are nested by reason."""
-    return sum(map(total, counts.values())) if isinstance(counts, dict) else int(counts)

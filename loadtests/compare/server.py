@@ -13,24 +13,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
+from loadtests import harness
 from loadtests.compare.baselines import StdlibLogging
+from loadtests.harness import HOST
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MODES = ("none", "uvicorn-access", "stdlib-file", "stdlib-queue", "ours")
-HOST = "127.0.0.1"
 
 _CHUNK = b'data: {"id":"gen-1","object":"text_completion","choices":[{"index":0,"text":"word "}]}\n\n'
 _LAST_CHUNK = (
@@ -96,19 +95,9 @@ def serve(options: argparse.Namespace) -> None:
     options.directory.mkdir(parents=True, exist_ok=True)
     app = Counted(build_app(options.mode, options.directory))
     access = options.mode == "uvicorn-access"
-    config = uvicorn.Config(
-        app,
-        http="httptools",
-        loop="uvloop",
-        lifespan="on",
-        interface="asgi3",
-        access_log=access,
-        log_level="info" if access else "warning",
-    )
-    listening = socket.socket(fileno=options.fd) if options.fd else socket.create_server((HOST, options.port))
-    # uvicorn raises a signal again once it has shut down; its default action would end us before the counts are out.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listening])
+    fd = options.fd if options.fd is not None else socket.create_server((HOST, options.port)).detach()
+    level = "info" if access else "warning"
+    harness.serve(app, fd, http="httptools", access_log=access, log_level=level)
     if options.counts:
         options.counts.write_text(json.dumps({"accepted": app.accepted}))
 

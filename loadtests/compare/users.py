@@ -6,8 +6,7 @@ They use Locust's FastHttpUser, because the usual client is several times slower
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import gevent
@@ -54,15 +53,6 @@ class TrivialUser(FastHttpUser):
         self.client.get("/trivial")
 
 
-class CompletionUser(FastHttpUser):
-    """Ask for completions that are not streamed."""
-
-    @task
-    def completion(self) -> None:
-        """Send one request of 32 tokens."""
-        self.client.post("/v1/completions", json={"model": "example", "prompt": "hello", "max_tokens": 32})
-
-
 class StreamingUser(FastHttpUser):
     """Read server-sent events one by one and report what a person who waits for words would feel."""
 
@@ -97,30 +87,10 @@ class StreamingUser(FastHttpUser):
     def _report(self, name: str, times: list[float]) -> None:
         labels = ["time to first chunk", *["gap between chunks"] * (len(times) - 2)]
         for label, before, after in zip(labels, times, times[1:], strict=False):
-            self.report_event(f"{name}: {label}", after - before)
-
-    def report_event(self, name: str, seconds: float) -> None:
-        """Report a time within a stream."""
-        self.environment.events.request.fire(
-            request_type="SSE", name=name, response_time=seconds * 1000, response_length=0, exception=None, context={}
-        )
-
-    def play_open_loop(self, arrivals: Iterable[tuple[float, Callable[[float], None]]]) -> None:
-        """Start every arrival on time, whatever became of the earlier ones; wait for the last answer, and end the run.
-
-        An arrival is its second, and what sends it, which is called with the time at which it is due.
-        """
-        shape = self.environment.shape_class
-        assert isinstance(shape, OpenLoop)
-        under_way = gevent.pool.Group()
-        start = time.perf_counter()
-        for at_s, send in arrivals:
-            due = start + at_s
-            gevent.sleep(max(0.0, due - time.perf_counter()))
-            under_way.spawn(send, due)
-        under_way.join()
-        shape.finished = True
-        gevent.sleep(3600)  # until the shape's next tick ends the run
+            self.environment.events.request.fire(
+                request_type="SSE", name=f"{name}: {label}", response_time=(after - before) * 1000, response_length=0,
+                exception=None, context={},
+            )  # fmt: skip
 
 
 class Stream64User(FastHttpUser):
@@ -154,11 +124,19 @@ class TraceUser(StreamingUser):
 
     @task
     def play(self) -> None:
-        """Play the trace that the shape has."""
+        """Play the trace that the shape has, wait for the last answer, and end the run."""
         shape = self.environment.shape_class
         assert isinstance(shape, OpenLoop)
         pace = self.environment.parsed_options.pace if self.environment.parsed_options else 0.0
-        self.play_open_loop((arrival.at_s, partial(self._ask, arrival, pace)) for arrival in shape.arrivals)
+        under_way = gevent.pool.Group()
+        start = time.perf_counter()
+        for arrival in shape.arrivals:
+            due = start + arrival.at_s
+            gevent.sleep(max(0.0, due - time.perf_counter()))
+            under_way.spawn(self._ask, arrival, pace, due)
+        under_way.join()
+        shape.finished = True
+        gevent.sleep(3600)  # until the shape's next tick ends the run
 
     def _ask(self, arrival: Arrival, pace: float, due: float) -> None:
         body = chat_body(min(arrival.context_tokens, MAX_PROMPT_WORDS), arrival.generated_tokens, pace)

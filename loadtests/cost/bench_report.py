@@ -14,8 +14,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from inference_logging.prove.bench import machine as bench_machine
-
-NAME_WIDTH = 58
+from inference_logging.read.pages.content import Table
 
 
 class Goal(NamedTuple):
@@ -50,12 +49,12 @@ class Figure(NamedTuple):
         """The median round."""
         return median(self.rounds)
 
-    def line(self) -> str:
-        """Return the figure as one line of the report."""
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the report's table."""
         low, high = min(self.rounds), max(self.rounds)
         spread = f"({_number(low)} … {_number(high)})" if len(self.rounds) > 1 else ""
         verdict = self.goal.verdict(self.value) if self.goal else ""
-        return f"  {self.name:<{NAME_WIDTH}} {_number(self.value):>9} {self.unit:<7} {spread:<24} {verdict}".rstrip()
+        return self.name, f"{_number(self.value)} {self.unit}".rstrip(), spread, verdict
 
     def as_json(self) -> dict[str, Any]:
         """Return the figure for the file of ``--json``."""
@@ -79,8 +78,10 @@ class Report:
 
     def print(self) -> None:
         """Print title, figures and remarks."""
-        lines = [f"\n{self.title}", *(figure.line() for figure in self.figures), *(f"  - {r}" for r in self.remarks)]
-        print("\n".join(lines), flush=True)
+        heads = ("", "median", "rounds", "verdict")
+        remarks = "\n".join(f"  - {remark}" for remark in self.remarks)
+        table = Table(f"\n{self.title}", heads, [figure.cells() for figure in self.figures], remarks)
+        print(table.text(), flush=True)
 
     def as_json(self) -> dict[str, Any]:
         """Return the section for the file of ``--json``."""

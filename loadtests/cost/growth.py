@@ -13,19 +13,14 @@ The listener writes what waits between slices, so no record is refused: it is ch
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
 from statistics import median
 from typing import Any, Final
 
 from inference_logging.prove.bench.child import places
-from inference_logging.prove.bench.figures import bytes_text, time_text
-from inference_logging.prove.bench.machine import file_system, load, machine
+from inference_logging.prove.bench.text import bytes_text, time_text
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from loadtests import harness
-from loadtests.cost.growth_calls import PROCESSES, RECORD_BYTES, THREADS
-from loadtests.cost.growth_quantity import Place, Quantity, Sample
-from loadtests.cost.growth_streams import STREAMS
-from loadtests.harness import scratch_directory
+from loadtests.cost.growth_quantities import PROCESSES, RECORD_BYTES, STREAMS, THREADS, Place, Quantity, Sample
 
 QUANTITIES: Final = (PROCESSES, RECORD_BYTES, STREAMS, THREADS)
 _ROUNDS: Final = 5
@@ -70,8 +65,7 @@ def series_of(quantity: Quantity, samples: dict[int, list[Sample]]) -> Series:
     books = f"{accepted:,} accepted records"
     books = f"All {books} arrived." if arrived == accepted else f"Of {books} {arrived:,} arrived."
     return {
-        "name": quantity.name,
-        "title": quantity.title,
+        "name": quantity.noun,
         "points": points,
         "growth": grown.as_json() if grown else None,
         "sentence": f"{sentence} {books}",
@@ -126,13 +120,8 @@ def _times(factor: float) -> str:
 def main() -> None:
     """Measure all quantities; each sentence is printed as soon as it is known."""
     options = harness.parser(__doc__).parse_args()
-    load_before = load()
-    series = growth(options.quick, lambda one: print(f"{one['title']}: {one['sentence']}", flush=True))
-    with scratch_directory() as scratch:
-        seen_on = machine(load_before, file_system(scratch))
-    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    about = {"made": made, "command": "make bench-growth", "quick": options.quick, "machine": seen_on}
-    harness.write(options.json, {**about, "growth": series})
+    series = growth(options.quick, lambda one: print(one["sentence"], flush=True))
+    harness.write(options.json, {"command": "make bench-growth", "quick": options.quick, "growth": series})
 
 
 if __name__ == "__main__":

@@ -14,14 +14,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from inference_logging._native import queues_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from loadtests import harness
 from loadtests.harness import ROOT, memory_directory, scratch_directory
@@ -29,8 +27,6 @@ from loadtests.harness import ROOT, memory_directory, scratch_directory
 VENV: Final = ROOT / ".venv-parsl"
 MODES: Final = ("off", "control", "default", "ours")
 RATE: Final = re.compile(r"Tasks per second: ([\d.]+)")
-MESSAGE: Final = re.compile(r"^\d{10,}\.\d{6} \d{4}-\d\d-\d\d .*?-(\d+) ", re.MULTILINE)
-"""How a message begins in Parsl's own files: its time, then the names of process and thread with their numbers."""
 _END_S: Final = 60.0
 
 
@@ -39,7 +35,7 @@ class Program:
 
     def __init__(self, mode: str, directory: Path, queues: Path, workers: int = 1) -> None:
         """Start it. Raises ``RuntimeError`` with its output if it does not get ready."""
-        self.directory, self._queues = directory, queues
+        self.directory, self.queues = directory, queues
         self._errors = directory / "stderr"
         command = [str(VENV / "bin" / "python"), str(Path(__file__).with_name("parsl_load.py"))]
         with self._errors.open("wb") as errors:
@@ -71,17 +67,6 @@ class Program:
         self._process.stdin.close()
         self._wait_for("ended")
         self._process.wait(_END_S)
-
-    def write_the_rest(self) -> None:
-        """Wait until no process of it is left, and write what the last ones have left in their queues."""
-        patience = time.monotonic() + _END_S
-        while any(queue["producer"] != "nobody" for queue in queues_of(self._queues)):
-            if time.monotonic() > patience:
-                raise RuntimeError("workers go on after Parsl has ended")
-            time.sleep(0.05)
-        file = self._queues / "configuration.yaml"
-        command = [sys.executable, "-m", "inference_logging.cli.main", "recover", str(self._queues)]
-        subprocess.run([*command, "--config", str(file)], check=True, stdout=subprocess.DEVNULL)
 
     def kill(self) -> None:
         """End what is left of it, and its interchange; a manager ends by itself when it finds that gone."""

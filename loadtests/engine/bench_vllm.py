@@ -1,6 +1,6 @@
 """What logging costs a real vLLM server, as ratios to no logging: ``make bench-vllm``.
 
-    python -m loadtests.engine.bench_vllm [--quick] [--json PATH] [--modes MODE ...] [--venv DIR] [--model DIR]
+    python -m loadtests.engine.bench_vllm [--quick] [--json PATH] [--modes MODE ...]
 
 Servers of all modes live at once and are loaded one at a time, in an order that rotates from round to round; blocks of
 rounds start new ones. ``none`` is the mean of two servers without logging, and their ratio, ``control``, is noise.
@@ -29,6 +29,7 @@ from loadtests.cost.bench_report import Goal, Report, at_least, at_most, pairwis
 from loadtests.engine.vllm_client import CONNECTIONS, SHAPES, Shape, load
 from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
+VENV: Final = ROOT / ".venv-vllm"
 BASES: Final = ("none", "control")
 START_S: Final = 300.0
 STOP_S: Final = 30.0
@@ -81,10 +82,8 @@ class Load(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What is the same for all servers: vLLM's virtual environment, the model, and the three cores."""
+    """What each of the three cores is for."""
 
-    venv: Path
-    model: Path
     api: int
     engine: int
     client: int
@@ -162,7 +161,7 @@ def running(mode: str, place: Place, directory: Path) -> Iterator[Server]:
     """Run a server; its console is a file in ``directory``."""
     directory.mkdir()
     port, console = free_port(), directory / "console.log"
-    command = [place.venv / "bin" / "vllm", "serve", place.model, "--port", str(port), *_ENGINE, *MODES[mode]]
+    command = [VENV / "bin" / "vllm", "serve", VENV / "models" / "tiny", "--port", str(port), *_ENGINE, *MODES[mode]]
     with scratch_directory(memory_directory()) as queues, console.open("wb") as said:
         path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)])
         variables = harness.environment(
@@ -240,12 +239,10 @@ def main() -> None:
     """Measure and print."""
     parser = harness.parser(__doc__)
     parser.add_argument("--modes", nargs="*", choices=list(MODES), default=list(MODES), metavar="MODE")
-    parser.add_argument("--venv", type=Path, default=ROOT / ".venv-vllm", help="where vLLM and this package are")
-    parser.add_argument("--model", type=Path, help="the model that is served; that of --venv unless given")
     options: argparse.Namespace = parser.parse_args()
     usable = sorted(os.sched_getaffinity(0))
     cores = usable[0], usable[1 % len(usable)], usable[2] if len(usable) > 2 else usable[0]
-    place = Place(options.venv, options.model or options.venv / "models" / "tiny", *cores)
+    place = Place(*cores)
 
     def measure() -> dict[str, Any]:
         return {"sections": [report.as_json() for report in modes(place, options.modes, options.quick)]}

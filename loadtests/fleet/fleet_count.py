@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 LIVES: Final = 2
 """Of a pod: before the deploy and after it."""
+_BEGIN: Final = struct.Struct("<d")
 _SLOT: Final = struct.Struct("<5Q")
 
 Process = tuple[str, int]
@@ -37,10 +38,20 @@ class Book:
 
     def __init__(self, path: Path, pods: int) -> None:
         """Map the file; make it where it is not there."""
-        size = pods * LIVES * _SLOT.size
+        size = _BEGIN.size + pods * LIVES * _SLOT.size
         with path.open("a+b") as file:
             file.truncate(size)
             self._map, self._pods = mmap.mmap(file.fileno(), size), pods
+
+    @property
+    def begin_s(self) -> float:
+        """When time zero of the fleet is, by the monotonic clock; 0: nobody has said so yet."""
+        begin_s: float = _BEGIN.unpack_from(self._map)[0]
+        return begin_s
+
+    @begin_s.setter
+    def begin_s(self, at_s: float) -> None:
+        _BEGIN.pack_into(self._map, 0, at_s)
 
     def write(self, pod: int, life: int, note: Note) -> None:
         """Note it."""
@@ -51,7 +62,7 @@ class Book:
         return Note(*_SLOT.unpack_from(self._map, self._at(pod, life)))
 
     def _at(self, pod: int, life: int) -> int:
-        return (pod * LIVES + life) * _SLOT.size
+        return _BEGIN.size + (pod * LIVES + life) * _SLOT.size
 
     def notes(self, pods: Iterable[int] | None = None) -> Iterator[Note]:
         """Return the notes of the processes that have begun, of all pods or of these."""

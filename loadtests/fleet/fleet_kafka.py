@@ -43,7 +43,6 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         """Prepare them."""
-        self._folder = folder
         brokers, controllers = ([f"127.0.0.1:{free_port()}" for _ in range(BROKERS)] for _ in range(2))
         self.brokers = [Broker(folder / f"broker-{at}", at, brokers, controllers) for at in range(1, BROKERS + 1)]
         self.addresses = ",".join(brokers)
@@ -94,11 +93,6 @@ class Cluster:
             yield from messages
             left -= len(messages)
         consumer.close()
-
-    def stored_bytes(self, topic: str) -> int:
-        """Return what a topic takes on the disk of a broker that was never killed."""
-        logs = (self._folder / f"broker-{BROKERS - 1}" / "data").glob(f"{topic}-*/*.log")
-        return sum(log.stat().st_size for log in logs)
 
     def end(self) -> None:
         """End all of them."""

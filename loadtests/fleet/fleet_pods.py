@@ -1,11 +1,12 @@
 """The pods of one zone as processes: each has directories, a queue, a listener and an instance id of its own.
 
     python -m loadtests.fleet.fleet_pods SETTINGS POD…
+    python -m loadtests.fleet.fleet_pods SETTINGS recover POD…    writes the queues of pods that do not return
 
 One process imports the package and forks the pods; each then opens its logger and serves requests at the times of an
-arrival trace, compressed in time. Lines on standard input: ``begin SECONDS`` (of the monotonic clock) is time zero,
-``deploy SECONDS`` ends one pod after another within that time and starts its next process in the same volume, ``end``
-ends all of them. Answers: ``ready``, ``deployed``, ``ended``.
+arrival trace, compressed in time, from the time zero that stands in the book. Lines on standard input: ``deploy
+SECONDS`` ends one pod after another within that time and starts its next process in the same volume, ``end`` ends all
+of them. Answers: ``ready``, ``deployed``, ``ended``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
+from inference_logging.cli import native
 from loadtests.compare import arrivals
 from loadtests.compare.arrivals import Arrival
 from loadtests.fleet.fleet_count import Book, Note
@@ -33,6 +35,7 @@ SAMPLE: Final = 8
 """Pods with a shipper of their own."""
 ZONES: Final = 3
 QUEUE_BYTES: Final = 1 << 20
+_LOOK_S: Final = 0.5
 _CHUNKS: Final = 4
 """Of an answer at most: a chunk stands for several tokens."""
 
@@ -81,14 +84,14 @@ class Pod:
         self._book = Book(settings.book, settings.pods)
         self._served = self._book.read(pod, 0).served if life else 0
 
-    def live(self, begin: int) -> None:
-        """Serve until SIGTERM; ``begin`` is a pipe that says when time zero is, or is closed."""
+    def live(self) -> None:
+        """Serve until SIGTERM."""
         names = f"service.instance.id=pod-{self._pod}-{self._life},k8s.pod.name=pod-{self._pod}"
         os.environ["OTEL_RESOURCE_ATTRIBUTES"] = names
         config = self._settings.config(self._pod)
         with Logger(config) as logger:
             self._note(logger)
-            asyncio.run(self._serve(InferenceLoggingMiddleware(_answer, config), logger, begin))
+            asyncio.run(self._serve(InferenceLoggingMiddleware(_answer, config), logger))
         self._note(logger)
 
     def _note(self, logger: Logger) -> None:
@@ -97,26 +100,15 @@ class Pod:
         note = Note(int(stats["boot_id"], 16), os.getpid(), stats["accepted"], dropped, self._served)
         self._book.write(self._pod, self._life, note)
 
-    async def _serve(self, app: InferenceLoggingMiddleware, logger: Logger, begin: int) -> None:
-        ending, loop = asyncio.Event(), asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, ending.set)
+    async def _serve(self, app: InferenceLoggingMiddleware, logger: Logger) -> None:
+        ending = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        begun: asyncio.Future[float] = loop.create_future()
-
-        def hear() -> None:
-            loop.remove_reader(begin)
-            if said := os.read(begin, 64):
-                begun.set_result(float(said))
-            else:
-                ending.set()
-
-        loop.add_reader(begin, hear)
         waits = asyncio.ensure_future(ending.wait())
-        either: list[asyncio.Future[Any]] = [begun, waits]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        loop.remove_reader(begin)
+        while not (self._book.begin_s or ending.is_set()):
+            await asyncio.wait([waits], timeout=_LOOK_S)
         for arrival in self._arrivals[self._served :]:
-            pause_s = (begun.result() if begun.done() else 0.0) + arrival.at_s - time.monotonic()
+            pause_s = self._book.begin_s + arrival.at_s - time.monotonic()
             if pause_s > 0 or ending.is_set():
                 await asyncio.wait([waits], timeout=max(0.0, pause_s))
             if ending.is_set():
@@ -164,36 +156,25 @@ class Zone:
         self._settings = settings
         trace = arrivals.read(Path(settings.trace))
         self._arrivals = {pod: shared(trace, pod, settings.requests, settings.seconds) for pod in pods}
-        self._pipes, self._begun, self._pids = dict[int, int](), b"", dict[int, int]()
+        self._pids = dict[int, int]()
         gc.freeze()  # what the children share stays shared
         for pod in pods:
             self._start(pod, 0)
 
     def _start(self, pod: int, life: int) -> None:
-        reader, writer = os.pipe()
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a pod that has just begun would end without its logger
         pid = os.fork()
         if not pid:
-            os.close(writer)
-            Pod(self._settings, pod, life, self._arrivals[pod]).live(reader)
+            Pod(self._settings, pod, life, self._arrivals[pod]).live()
             os._exit(0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        os.close(reader)
-        self._pids[pod], self._pipes[pod] = pid, writer
-        if self._begun:
-            os.write(writer, self._begun)
+        self._pids[pod] = pid
 
     def wait_until_ready(self) -> None:
         """Wait until each has opened its logger."""
         book = Book(self._settings.book, self._settings.pods)
         while not all(book.read(pod, 0).boot_id for pod in self._pids):
             time.sleep(0.05)
-
-    def begin(self, at_s: float) -> None:
-        """Say when time zero is."""
-        self._begun = str(at_s).encode()
-        for pipe in self._pipes.values():
-            os.write(pipe, self._begun)
 
     def deploy(self, seconds: float) -> None:
         """Replace one process after another, all within ``seconds`` if the machine is quick enough."""
@@ -208,7 +189,6 @@ class Zone:
             os.kill(self._pids[pod], signal.SIGTERM)
         for pod in pods:
             code = os.waitpid(self._pids[pod], 0)[1]
-            os.close(self._pipes[pod])
             if code:
                 raise RuntimeError(f"pod {pod} ended with {code}")
 
@@ -217,17 +197,22 @@ class Zone:
         self._end(*self._pids)
 
 
+def recover(settings: Settings, pods: Sequence[int]) -> int:
+    """Write what is left in the queues of these pods, each to its own segments; return the worst exit code."""
+    return max(native.run(["recover"], settings.config(pod)) for pod in pods)
+
+
 def main() -> None:
-    """Obey standard input."""
+    """Obey standard input, or recover."""
     settings = Settings(**json.loads(sys.argv[1]))
+    if sys.argv[2] == "recover":
+        sys.exit(recover(settings, [int(pod) for pod in sys.argv[3:]]))
     zone = Zone(settings, [int(pod) for pod in sys.argv[2:]])
     zone.wait_until_ready()
     print("ready", flush=True)
     for line in sys.stdin:
         word, *seconds = line.split()
-        if word == "begin":
-            zone.begin(float(seconds[0]))
-        elif word == "deploy":
+        if word == "deploy":
             zone.deploy(float(seconds[0]))
             print("deployed", flush=True)
         else:

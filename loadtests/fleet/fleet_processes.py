@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from loadtests.harness import cpu_s
@@ -82,25 +81,3 @@ class Child:
 
     def _failure(self) -> RuntimeError:
         return RuntimeError(f"{self._name} ended: {self._said.read_text(encoding='utf-8')[-1000:]}")
-
-
-class Usage:
-    """The CPU time of processes that run on, also when another takes the place of one."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        """Begin."""
-        self._begun, self.cpu_s = {pid: cpu_s(pid) for pid in pids}, 0.0
-
-    def leave(self, pid: int) -> None:
-        """Add what a process has used since; call it before the process ends."""
-        self.cpu_s += cpu_s(pid) - self._begun.pop(pid)
-
-    def join(self, pid: int) -> None:
-        """Count one from its start."""
-        self._begun[pid] = 0.0
-
-    def end(self) -> float:
-        """Return what all have used."""
-        for pid in list(self._begun):
-            self.leave(pid)
-        return self.cpu_s

@@ -1,4 +1,4 @@
-"""A fleet on one machine: pods, their shippers, a Kafka of three zones and ClickHouse's engine, while parts of it die.
+"""A fleet on one machine: pods, their shippers and a Kafka of three zones, while parts of it die.
 
     python -m loadtests.fleet.fleet_simulation [--pods 1 10 100 1000] [--requests 100] [--seconds 150] [--page]
 
@@ -12,47 +12,34 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from inference_logging.prove.bench.machine import load
-from inference_logging.ship.clickhouse.destination import ClickHouseDestination
-from inference_logging.ship.clickhouse.place import Place
-from inference_logging.ship.kafka import RESOURCE
-from inference_logging.ship.line import Line
 from loadtests import results
 from loadtests.compare import arrivals
-from loadtests.cost.request_sizes import measure_segments
 from loadtests.fleet import fleet_page
 from loadtests.fleet.fleet_count import Book, count, key
 from loadtests.fleet.fleet_kafka import Cluster, record_of
-from loadtests.fleet.fleet_page import LOST
 from loadtests.fleet.fleet_pods import SAMPLE, SERVICE, ZONES, Settings
-from loadtests.fleet.fleet_processes import Child, Usage
-from tests.shipping.clickhouse import KEY, ClickHouse
+from loadtests.fleet.fleet_processes import Child
 
 EVENTS: Final = {
     "broker killed": 0.2, "broker starts again": 0.3, "zone lost": 0.45, "deploy begins": 0.55, "deploy ends": 0.95
 }  # fmt: skip
 """When, as a share of the run."""
-BLOCK_ROWS: Final = 10_000
-"""Of an insert into the engine."""
+LOST: Final = 2
+"""The zone that is lost."""
 _LOOK_S: Final = 2.0
-_SETTLE_S: Final = 20.0
-"""After that brokers that have just started take no more than idle ones."""
 _SHIP: Final = [sys.executable, "-m", "inference_logging.cli.main", "ship"]
 _PODS: Final = [sys.executable, "-m", "loadtests.fleet.fleet_pods"]
-_FOLLOW: Final = [sys.executable, "-m", "loadtests.fleet.fleet_shipping"]
 
 
 class Run:
@@ -86,22 +73,15 @@ class Run:
             self._own[pod] = [self._shipper(pod)]
         for at, pods in enumerate(self._pods):
             if any(pod >= SAMPLE for pod in pods):
-                self._following[at] = self._follow("ship", at)
-        for shipper in self._following.values():
-            assert shipper.hear() == "ready"
-            shipper.note_start()
-        brokers = Usage([broker.pid for broker in self._cluster.brokers])
-        self._begun_s = time.monotonic() + 2.0
-        for zone in self._zones.values():
-            zone.say(f"begin {self._begun_s}")
+                self._following[at] = self._follow(at)
+        self._begun_s = self._book.begin_s = time.monotonic() + 2.0
         try:
             with self._looking():
-                self._let_things_happen(brokers)
-                counts = self._drain()
-                brokers_cpu_s = brokers.end()
+                self._let_things_happen()
+                self._drain()
         finally:
             self._end()
-        return {**self._found(counts), "brokers_cpu_s": brokers_cpu_s}
+        return self._found()
 
     def _end(self) -> None:
         """Make sure that nothing is left."""
@@ -109,17 +89,20 @@ class Run:
             child.kill()
 
     def _zone(self, at: int, pods: Sequence[int]) -> Child:
-        settings = json.dumps(self._settings._asdict())
-        return Child(
-            sys.executable, "-m", "loadtests.fleet.fleet_pods", settings, *map(str, pods), said=self._said(f"zone-{at}")
-        )
+        return self._pods_process(f"zone-{at}", *map(str, pods))
+
+    def _pods_process(self, name: str, *arguments: str) -> Child:
+        return Child(*_PODS, json.dumps(self._settings._asdict()), *arguments, said=self._said(name))
 
     def _shipper(self, pod: int, *options: str) -> Child:
         return Child(*_SHIP, "--to", self._to, "--directory", self._logs(pod), *options, said=self._said(f"ship-{pod}"))
 
-    def _follow(self, how: str, at: int) -> Child:
-        each, state = self._folder / f"zone-{at}" / "{pod}" / "logs", self._folder / f"state-{at}"
-        return Child(*_FOLLOW, how, self._to, each, state, said=self._said(f"{how}-{at}"))
+    def _follow(self, at: int, *options: str) -> Child:
+        each = ("--each", self._folder / f"zone-{at}" / "{pod}" / "logs", "--state", self._state(at))
+        return Child(*_SHIP, "--to", self._to, *each, *options, said=self._said(f"follow-{at}"))
+
+    def _state(self, at: int) -> Path:
+        return self._folder / f"state-{at}"
 
     def _logs(self, pod: int) -> Path:
         return self._settings.config(pod).directory
@@ -147,10 +130,11 @@ class Run:
             thread.join()
 
     def _note_starts(self) -> None:
-        """Note what each own shipper has used, once a batch of it is acknowledged: until then it starts."""
-        for pod, (*_, shipper) in self._own.items():
+        """Note what each shipper has used, once a batch of it is acknowledged: until then it starts."""
+        own = ((self._logs(pod), shippers[-1]) for pod, shippers in self._own.items())
+        for directory, shipper in (*own, *((self._state(at), shipper) for at, shipper in self._following.items())):
             with contextlib.suppress(OSError):  # no batch yet, or its process ends
-                if (self._logs(pod) / ".kafka.offsets").stat().st_mtime > shipper.begun_s:
+                if (directory / ".kafka.offsets").stat().st_mtime > shipper.begun_s:
                     shipper.note_start()
 
     def _wait_for(self, event: str) -> None:
@@ -161,16 +145,13 @@ class Run:
         self._events[event] = round(time.monotonic() - self._begun_s, 1)
         print(f"  {self._events[event]:7.1f} s  {event}", flush=True)
 
-    def _let_things_happen(self, brokers: Usage) -> None:
+    def _let_things_happen(self) -> None:
         first, *_, last = self._cluster.brokers
         self._wait_for("broker killed")
-        brokers.leave(first.pid)
         first.kill()
         self._wait_for("broker starts again")
         first.start()
-        brokers.join(first.pid)
         self._wait_for("zone lost")
-        brokers.leave(last.pid)
         last.kill()
         for child in self._of_zone(LOST):
             child.kill()
@@ -199,31 +180,28 @@ class Run:
         yield from (self._following[at],) if at in self._following else ()
         yield from (shippers[-1] for pod, shippers in self._own.items() if pod % ZONES == at)
 
-    def _drain(self) -> list[dict[str, int]]:
-        """Let shippers send the rest, and then what the lost zone has left; return what the zones' shippers counted."""
+    def _drain(self) -> None:
+        """Let shippers send the rest, and then what the lost zone has left."""
         following = [shipper for at, shipper in self._following.items() if at != LOST]
         own = [shippers[-1] for pod, shippers in self._own.items() if pod % ZONES != LOST]
         for shipper in [*following, *own]:
             shipper.stop()
-        counts = [json.loads(shipper.hear()) for shipper in following]
         for shipper in [*following, *own]:
             shipper.wait_well()
         self._note("shipped")
         if lost := self._pods[LOST]:
-            volumes = [self._logs(pod).parent for pod in lost]
-            recovering = Child(*_FOLLOW, "recover", *volumes, said=self._said("recover"))
+            recovering = self._pods_process("recover", "recover", *map(str, lost))
             recovering.read_all()
             recovering.wait_well()
             rest = [self._shipper(pod, "--once") for pod in lost if pod < SAMPLE]
             if LOST in self._following:
-                rest.append(self._follow("once", LOST))
+                rest.append(self._follow(LOST, "--once"))
             for child in rest:
                 child.read_all()
                 child.wait_well()
             self._note("lost zone shipped")
-        return counts
 
-    def _found(self, counts: Sequence[dict[str, int]]) -> dict[str, Any]:
+    def _found(self) -> dict[str, Any]:
         settings, processes = self._settings, self._book.processes()
         arrived = count(processes, (key(record_of(message)) for message in self._cluster.read(self._topic)))
         verified = subprocess.run(
@@ -232,103 +210,42 @@ class Run:
         )  # fmt: skip
         kept = [pod for pod in range(settings.pods) if pod % ZONES != LOST]
         own, others = ([pod for pod in kept if (pod < SAMPLE) is is_own] for is_own in (True, False))
-        records = {"own": self._book.accepted(own), "following": self._book.accepted(others)}
-        own_children = [child for pod in own for child in self._own[pod]]
+        own_shippers = [child for pod in own for child in self._own[pod]]
         following = [child for at, child in self._following.items() if at != LOST]
-        cpu_s = {
-            "own": sum(child.work_cpu_s for child in own_children),
-            "following": sum(child.work_cpu_s for child in following),
-        }
-        noted = [child.start_cpu_s for child in own_children if child.start_cpu_s is not None]
         return {
             "pods": settings.pods,
-            "sample": min(SAMPLE, settings.pods),
             "processes": len(processes),
             "load": load(),
             "dropped": sum(note.dropped for note in self._book.notes()),
-            "answered": sum(max(self._book.read(pod, life).served for life in (0, 1)) for pod in range(settings.pods)),
             "kafka": arrived.figures(),
             "verified": verified.returncode == 0,
             "events": self._events,
             "curve": self._curve,
             "shippers": {
-                "records": records,
-                "cpu_s": cpu_s,
-                "batches": sum(one["batches"] for one in counts),
-                "start_cpu_s": sum(noted) / len(noted),
+                "records": {"own": self._book.accepted(own), "following": self._book.accepted(others)},
+                "cpu_s": {
+                    "own": sum(child.work_cpu_s for child in own_shippers),
+                    "following": sum(child.work_cpu_s for child in following),
+                },
             },
-            "stored_bytes": self._cluster.stored_bytes(self._topic),
         }
-
-    def into(self, engine: ClickHouse) -> dict[str, Any]:
-        """Insert the topic into the engine; return what that took and what is there."""
-        database = self._topic.replace("-", "_")
-        engine.ask(f"CREATE DATABASE {database}", database="default")
-        place = Place.parse(engine.url(database=database))
-        destination = ClickHouseDestination(place, timeout_s=120.0, headers={"X-ClickHouse-Key": KEY}, ca_file=None)
-        usage, own = Usage([engine.pid]), resource.getrusage(resource.RUSAGE_SELF)
-        begun_s, rows = time.monotonic(), 0
-        lines = self._lines()
-        while block := list(islice(lines, BLOCK_ROWS)):
-            sent = destination.send(block)
-            if sent.failed or sent.refused:
-                raise RuntimeError(f"the engine does not take a block: {sent.error or sent.refused}")
-            rows += len(block)
-        seconds, ended = time.monotonic() - begun_s, resource.getrusage(resource.RUSAGE_SELF)
-        cpu_s = usage.end()
-        answer = engine.ask("SELECT boot_id, pid, seq FROM records FORMAT JSONCompactEachRow", database=database)
-        there = (orjson.loads(line) for line in answer.splitlines())
-        arrived = count(self._book.processes(), ((boot_id, int(pid), seq and int(seq)) for boot_id, pid, seq in there))
-        of = f"active AND database = '{database}' AND table = 'records'"
-        return {
-            **arrived.figures(),
-            "rows": rows,
-            "seconds": seconds,
-            "cpu_s": cpu_s,
-            "consumer_cpu_s": ended.ru_utime + ended.ru_stime - own.ru_utime - own.ru_stime,
-            "disk_bytes": engine.number(f"SELECT sum(bytes_on_disk) FROM system.parts WHERE {of}"),
-        }
-
-    def _lines(self) -> Iterator[Line]:
-        """Return the messages as lines, whose place is that in their partition."""
-        for message in self._cluster.read(self._topic):
-            declared = dict(message.headers() or ())[RESOURCE]
-            place = f"{self._topic}-{message.partition()}", message.offset() or 0
-            yield Line(SERVICE, *place, message.value() or b"", record_of(message), orjson.loads(declared or b"{}"))
-
-    def measured(self) -> dict[str, Any]:
-        """Return what a request of the first pod takes; see ``request_sizes.py``."""
-        return measure_segments(self._logs(0), self._settings.requests / self._settings.seconds)
 
 
 def simulate(folder: Path, fleets: Sequence[int], requests: int, seconds: float, trace: Path) -> dict[str, Any]:
-    """Let one fleet after another run, with the same brokers and the same engine."""
-    cluster, engine = Cluster(folder / "kafka"), ClickHouse(folder / "clickhouse")
+    """Let one fleet after another run, with the same brokers."""
+    cluster, runs = Cluster(folder / "kafka"), []
     try:
-        cluster.start()
-        engine.start()
-        time.sleep(_SETTLE_S)
-        idle = Usage([broker.pid for broker in cluster.brokers])
-        time.sleep(_SETTLE_S)
-        idle_cores, runs, measured = idle.end() / _SETTLE_S, [], {}
         for pods in fleets:
             print(f"{pods} pods", flush=True)
             cluster.start()
             own = folder / str(pods)
-            run = Run(own, Settings(str(own), pods, requests, seconds, str(trace)), cluster)
-            runs.append({**run.simulate(), "engine": run.into(engine)})
-            print(f"  kafka {runs[-1]['kafka']}\n  engine {runs[-1]['engine']}", flush=True)
-            measured = run.measured()
+            runs.append(Run(own, Settings(str(own), pods, requests, seconds, str(trace)), cluster).simulate())
+            print(f"  {runs[-1]['kafka']}", flush=True)
             shutil.rmtree(own)
     finally:
-        engine.end()
         cluster.end()
-    return {
-        "trace": f"{trace.parent.name}/{trace.name}",
-        "trace_s": arrivals.read(trace)[-1].at_s,
-        "requests": requests, "seconds": seconds, "brokers_idle_cores": idle_cores,
-        "measured": measured, "runs": runs,
-    }  # fmt: skip
+    about = {"trace": f"{trace.parent.name}/{trace.name}", "trace_s": arrivals.read(trace)[-1].at_s}
+    return {**about, "requests": requests, "seconds": seconds, "runs": runs}
 
 
 def main() -> None:
@@ -349,8 +266,9 @@ def main() -> None:
     if options.page:
         command = f"python -m loadtests.fleet.fleet_simulation --pods {' '.join(map(str, options.pods))} --page"
         results.keep(fleet_page.PART, result, fleet_page.RESULTS, command)
-        fleet_page.write(fleet_page.newest())
-    lost = [run["pods"] for run in result["runs"] if run["kafka"]["missing"] or run["engine"]["missing"]]
+        page = fleet_page.updated(fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest())
+        fleet_page.PAGE.write_text(page, encoding="utf-8")
+    lost = [run["pods"] for run in result["runs"] if run["kafka"]["missing"]]
     print(f"missing in fleets of {lost}" if lost else "nothing is missing", flush=True)
     # librdkafka may wait for ever when it lets go of a client.
     os._exit(1 if lost else 0)

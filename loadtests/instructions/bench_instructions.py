@@ -71,10 +71,6 @@ VALGRIND: Final = (
     "valgrind",
     "--tool=callgrind",
     "--instr-atstart=no",
-    "--cache-sim=yes",
-    "--I1=32768,8,64",
-    "--D1=32768,8,64",
-    "--LL=8388608,16,64",
     "--dump-instr=yes",
     "--dump-line=no",
     "--compress-strings=no",
@@ -97,7 +93,6 @@ class Figure:
 
     key: str
     title: str
-    decimals: int = 0
     is_native: bool = True
     is_judged: bool = False
 
@@ -105,11 +100,7 @@ class Figure:
 FIGURES: Final = (
     Figure("instructions", "instructions", is_native=False, is_judged=True),
     Figure("native_instructions", "native instructions", is_judged=True),
-    Figure("l1_misses", "L1 misses", 1, is_native=False),
-    Figure("native_l1_misses", "native L1 misses", 1),
     Figure("code_lines", "native code lines"),
-    Figure("code_pages", "native code pages"),
-    Figure("gc_objects", "gc objects", 2, is_native=False),
 )
 
 
@@ -141,16 +132,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     here = Toolchain(platform.machine(), interpreter.description, _compiler())
     print(f"{here.interpreter}; module built with {here.compiler}; {here.machine}")
     if options.profile:
-        (_, counts), *_ = count(interpreter, [options.profile]).values()
+        (counts,) = count(interpreter, [options.profile]).values()
         print_profile(counts)
         return 0
-    found = {name: _figures(row, counts) for name, (row, counts) in count_all(interpreter).items()}
+    found = {name: _figures(counts) for name, counts in count_all(interpreter).items()}
     if options.wheel:
         with tempfile.TemporaryDirectory() as package:
             zipfile.ZipFile(options.wheel).extractall(package)
             of_wheel = count_all(interpreter, Path(package))
         print(f"{options.wheel.name}, the checkout's module, and their ratio:")
-        print_table({name: _figures(row, counts) for name, (row, counts) in of_wheel.items()}, found)
+        print_table({name: _figures(counts) for name, counts in of_wheel.items()}, found)
         return 0
     if options.update:
         write_bounds(here, found)
@@ -164,16 +155,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if above else 0
 
 
-def count_all(interpreter: Interpreter, package: Path = ROOT) -> dict[str, tuple[dict[str, Any], Counts]]:
-    """Return what each row says of itself, and its counts per unit; the package is the one in ``package``."""
+def count_all(interpreter: Interpreter, package: Path = ROOT) -> dict[str, Counts]:
+    """Return the counts of each row per unit; the package is the one in ``package``."""
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda names: count(interpreter, names, package), TOGETHER))
     return {name: next(part[name] for part in found if name in part) for name in ROWS}
 
 
-def count(
-    interpreter: Interpreter, names: Sequence[str], package: Path = ROOT
-) -> dict[str, tuple[dict[str, Any], Counts]]:
+def count(interpreter: Interpreter, names: Sequence[str], package: Path = ROOT) -> dict[str, Counts]:
     """Count these rows in one process."""
     with scratch_directory() as directory:
         marks = directory / "marks.so"
@@ -191,7 +180,7 @@ def count(
             raise RuntimeError(f"the rows {', '.join(names)} failed:\n{ended.stderr}")
         rows: dict[str, dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
         dumps = _dumps(directory)
-    return {name: (row, _combined(name, row, dumps)) for name, row in rows.items()}
+    return {name: _combined(name, row, dumps) for name, row in rows.items()}
 
 
 def _dumps(directory: Path) -> dict[str, Counts]:
@@ -211,17 +200,13 @@ def _combined(name: str, row: Mapping[str, Any], dumps: Mapping[str, Counts]) ->
     return counts
 
 
-def _figures(row: Mapping[str, Any], counts: Counts) -> dict[str, float]:
-    whole, native = counts.total(), counts.total(NATIVE)
-    found = {
-        "instructions": whole.cost.instructions,
-        "native_instructions": native.cost.instructions,
-        "l1_misses": whole.cost.misses,
-        "native_l1_misses": native.cost.misses,
+def _figures(counts: Counts) -> dict[str, float]:
+    native = counts.total(NATIVE)
+    return {
+        "instructions": counts.total().instructions,
+        "native_instructions": native.instructions,
         "code_lines": len(native.lines),
-        "code_pages": len(native.pages),
     }
-    return found | ({"gc_objects": row["gc_objects"]} if "gc_objects" in row else {})
 
 
 def find_interpreter() -> Interpreter:
@@ -275,10 +260,7 @@ def read_bounds(path: Path = BOUNDS) -> tuple[Toolchain, dict[str, Figures]]:
 
 def write_bounds(here: Toolchain, found: Mapping[str, Figures], path: Path = BOUNDS) -> None:
     """Note the figures as the new bounds."""
-    decimals = {figure.key: figure.decimals for figure in FIGURES}
-    rows = {
-        name: {key: round(value, decimals[key] or None) for key, value in row.items()} for name, row in found.items()
-    }
+    rows = {name: {key: round(value) for key, value in row.items()} for name, row in found.items()}
     noted = {"toolchain": vars(here), "rows": rows}
     path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
 
@@ -319,24 +301,20 @@ def print_table(found: Mapping[str, Figures], bounds: Mapping[str, Figures]) -> 
     for name, row in found.items():
         print(f"\n{ROWS[name]}")
         for figure in FIGURES:
-            if figure.key not in row:
-                continue
             value, bound = row[figure.key], bounds.get(name, {}).get(figure.key)
             ratio = f"{value / bound:8.3f}" if bound else f"{'-':>8}"
-            shown = f"{value:12,.{figure.decimals}f}"
-            noted = f"{'-':>12}" if bound is None else f"{bound:12,.{figure.decimals}f}"
-            print(f"  {figure.title:<20} {shown} {noted} {ratio}{'' if figure.is_judged else '  not judged'}")
+            noted = f"{'-':>12}" if bound is None else f"{bound:12,}"
+            print(f"  {figure.title:<20} {value:12,.0f} {noted} {ratio}{'' if figure.is_judged else '  not judged'}")
     print()
 
 
 def print_profile(counts: Counts, limit: int = 60) -> None:
     """Print the functions of the native module: those with the most code lines first."""
     whole, functions = counts.total(NATIVE), counts.functions(NATIVE)
-    print(f"{'lines':>6} {'pages':>6} {'instructions':>13} {'L1 misses':>10}")
-    ordered = sorted(functions.items(), key=lambda item: (-len(item[1].lines), -item[1].cost.instructions))
+    print(f"{'lines':>6} {'instructions':>13}")
+    ordered = sorted(functions.items(), key=lambda item: (-len(item[1].lines), -item[1].instructions))
     for name, part in [("all", whole), *ordered[:limit]]:
-        cost = part.cost
-        print(f"{len(part.lines):6} {len(part.pages):6} {cost.instructions:13.1f} {cost.misses:10.1f}  {name}")
+        print(f"{len(part.lines):6} {part.instructions:13.1f}  {name}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What callgrind has counted, read from its output: how often each instruction ran, and its misses, object by object.
+"""What callgrind has counted, read from its output: how often each instruction ran, object by object.
 
-The files are those of ``--dump-instr=yes --cache-sim=yes``. A *code line* is 64 bytes and a *page* is 4 KiB, both found
-by the address at which an instruction begins; an instruction counts as executed where it ran at least every other time.
+The files are those of ``--dump-instr=yes``. A *code line* is 64 bytes, found by the address at which an instruction
+begins; an instruction counts as executed where it ran at least every other time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LINE_BITS: Final = 6
-PAGE_BITS: Final = 12
-FIRST_LEVEL_MISSES: Final = ("I1mr", "D1mr", "D1mw")
 TRIGGER: Final = "desc: Trigger: Client Request: "
 
 Place = tuple[str, str, int]
@@ -21,60 +19,44 @@ Place = tuple[str, str, int]
 
 
 @dataclass
-class Cost:
-    """Executions of an instruction, and its misses in the first-level caches."""
-
-    instructions: float = 0
-    misses: float = 0
-
-    def add(self, other: Cost, weight: float = 1) -> None:
-        """Add ``weight`` times ``other``."""
-        self.instructions += weight * other.instructions
-        self.misses += weight * other.misses
-
-
-@dataclass(frozen=True)
 class Part:
     """The counts of one function, or of all that are asked for: per unit of work, and what of the code was executed."""
 
-    cost: Cost = field(default_factory=Cost)
+    instructions: float = 0
     lines: set[int] = field(default_factory=set)
-    pages: set[int] = field(default_factory=set)
 
-    def add(self, address: int, cost: Cost) -> None:
+    def add(self, address: int, executions: float) -> None:
         """Add one instruction."""
-        self.cost.add(cost)
-        if cost.instructions >= 0.5:
+        self.instructions += executions
+        if executions >= 0.5:
             self.lines.add(address >> LINE_BITS)
-            self.pages.add(address >> PAGE_BITS)
 
 
 class Counts:
-    """Costs by place; sums, differences and shares of them are taken place by place."""
+    """Executions by place; sums, differences and shares of them are taken place by place."""
 
     def __init__(self) -> None:
-        self.places: defaultdict[Place, Cost] = defaultdict(Cost)
+        self.places: defaultdict[Place, float] = defaultdict(float)
 
     def add(self, other: Counts, weight: float = 1) -> None:
         """Add ``weight`` times ``other``."""
-        for place, cost in other.places.items():
-            self.places[place].add(cost, weight)
+        for place, executions in other.places.items():
+            self.places[place] += weight * executions
 
     def total(self, object_name: str = "") -> Part:
         """Return the counts of the objects whose name contains ``object_name``."""
         whole = Part()
         for part in self.functions(object_name).values():
-            whole.cost.add(part.cost)
+            whole.instructions += part.instructions
             whole.lines.update(part.lines)
-            whole.pages.update(part.pages)
         return whole
 
     def functions(self, object_name: str) -> Mapping[str, Part]:
         """Return the counts of each function of these objects."""
         found: defaultdict[str, Part] = defaultdict(Part)
-        for (name, function, address), cost in self.places.items():
+        for (name, function, address), executions in self.places.items():
             if object_name in name:
-                found[function].add(address, cost)
+                found[function].add(address, executions)
         return found
 
 
@@ -90,23 +72,16 @@ class Dump:
 def read(lines: Iterable[str]) -> Dump:
     """Read one file of callgrind's."""
     counts, trigger, thread = Counts(), "", 1
-    events: list[str] = []
-    positions, names = 1, {"ob": "", "fn": ""}
+    names = {"ob": "", "fn": ""}
     rest: Iterator[str] = iter(lines)
     for line in rest:
         if line.startswith("0x"):
-            address, *numbers = line.split()
-            cost = dict(zip(events, map(int, numbers[positions - 1 :]), strict=False))  # zeros at the end are left out
-            misses = sum(cost.get(event, 0) for event in FIRST_LEVEL_MISSES)
-            counts.places[names["ob"], names["fn"], int(address, 16)].add(Cost(cost.get("Ir", 0), misses))
+            address, executions = line.split()[:2]
+            counts.places[names["ob"], names["fn"], int(address, 16)] += int(executions)
         elif line.startswith("calls="):
             next(rest)  # what the called function cost, which is counted there
         elif line.startswith(("ob=", "fn=")):
             names[line[:2]] = line[3:].rstrip("\n")
-        elif line.startswith("events:"):
-            events = line.split()[1:]
-        elif line.startswith("positions:"):
-            positions = len(line.split()) - 1
         elif line.startswith(TRIGGER):
             trigger = line.removeprefix(TRIGGER).rstrip("\n")
         elif line.startswith("thread:"):

@@ -4,10 +4,6 @@ Started by `bench_instructions` below valgrind, with the path of the compiled `c
 A row has parts with weights: the work with logging, and the same work without it, which is taken off. Nothing listens,
 so all that runs is what the loop runs; the queue has room for every record. A coroutine is driven by hand, so that no
 event loop is in the counts.
-
-*Objects* are those tracked by Python's garbage collector that are alive at the deepest point of a request (in the
-server's ``send``, in the model's ``execute``), or after a call, more than without logging: what a collection that
-comes then has to look at.
 """
 
 from __future__ import annotations
@@ -56,28 +52,6 @@ class Row:
     parts: tuple[tuple[float, Prepare], ...]
     units: float
     count: int = COUNT
-    counts_objects: bool = True
-
-
-class Alive:
-    """The most objects tracked by the garbage collector that were alive at one of the points looked at."""
-
-    def __init__(self) -> None:
-        self._looks = False
-        self._most = 0
-
-    def look(self) -> None:
-        """Look, if a measurement is on."""
-        if self._looks:
-            self._most = max(self._most, len(gc.get_objects()))
-
-    def during(self, work: Work) -> int:
-        """Return how many more than before there were during ``work``."""
-        self._most = before = len(gc.get_objects())
-        self._looks = True
-        work()
-        self._looks = False
-        return self._most - before
 
 
 class Rows:
@@ -86,7 +60,6 @@ class Rows:
     def __init__(self, stack: ExitStack) -> None:
         from inference_logging import Config
 
-        self.alive = Alive()
         self.config = Config()
         self._stack = stack
 
@@ -179,7 +152,7 @@ class Rows:
         self._stack.callback(filler.communicate)
         # All are one write of the listener's, of at most 1 MiB: of a process that lives on, `recover` takes no more.
         many, few = partial(self._recovery, filler, 5), partial(self._recovery, filler, 1)
-        return Row(((1, many), (-1, few)), 4 * COUNT, counts_objects=False)
+        return Row(((1, many), (-1, few)), 4 * COUNT)
 
     def _logged(self, app: App) -> App:
         from inference_logging import InferenceLoggingMiddleware
@@ -191,10 +164,8 @@ class Rows:
         return Row(((1, logged), (-1, self._served(app, path, headers))), COUNT)
 
     def _served(self, app: App, path: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Prepare:
-        alive = self.alive
-
         async def send(_message: Message) -> None:
-            alive.look()
+            pass
 
         def prepare(count: int) -> Work:
             scopes = [_scope(path, headers) for _ in range(count)]
@@ -209,14 +180,7 @@ class Rows:
 
     def _calls(self, logged: Callable[[int], None], plain: Callable[[int], None]) -> Row:
         def prepared(call_many: Callable[[int], None]) -> Prepare:
-            def prepare(count: int) -> Work:
-                def work() -> None:
-                    call_many(count)
-                    self.alive.look()
-
-                return work
-
-            return prepare
+            return lambda count: partial(call_many, count)
 
         return Row(((1, prepared(logged)), (-1, prepared(plain))), COUNT)
 
@@ -228,11 +192,10 @@ class Rows:
         from tests import fake_triton
 
         fake_triton.install(pytest.MonkeyPatch())
-        alive, answers = self.alive, [fake_triton.ok() for _ in range(BATCH)]
+        answers = [fake_triton.ok() for _ in range(BATCH)]
 
         class Model:
             def execute(self, _requests: list[Any]) -> list[Any]:
-                alive.look()
                 return answers
 
         model: Any = Model()
@@ -376,24 +339,13 @@ async def _measure(marks: Marks, names: list[str]) -> dict[str, Any]:
     found = {}
     for name in names:
         with ExitStack() as stack:
-            rows = Rows(stack)
-            row: Row = getattr(rows, name)()
+            row: Row = getattr(Rows(stack), name)()
             found[name] = {"units": row.units, "weights": [weight for weight, _ in row.parts]}
-            if row.counts_objects:
-                found[name]["gc_objects"] = _objects(rows.alive, row)
             with marks.on():
                 for position, (_, prepare) in enumerate(row.parts):
                     prepare(FEW)()
                     marks.counted(f"{name}/{position}", prepare(row.count))
     return found
-
-
-def _objects(alive: Alive, row: Row) -> float:
-    kept = 0.0
-    for weight, prepare in row.parts:
-        prepare(FEW)()
-        kept += weight * alive.during(prepare(1))
-    return kept / (row.units / row.count)
 
 
 def main() -> None:

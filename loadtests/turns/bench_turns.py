@@ -14,9 +14,7 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +25,8 @@ from loadtests.harness import HOST, memory_directory, scratch_directory
 from loadtests.results import keep
 from loadtests.turns.bench_turns_arms import COMPARED
 from loadtests.turns.bench_turns_inside import inside
-from loadtests.turns.bench_turns_peers import Workload
-from loadtests.turns.bench_turns_report import HEAD, LEAST_BLOCKS, Case, place
+from loadtests.turns.bench_turns_peers import rows_of
+from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case, place, table
 from loadtests.turns.bench_turns_slices import Block
 
 SERVER: Final = "loadtests.turns.bench_turns_server"
@@ -82,7 +80,7 @@ class Server(NamedTuple):
         found: dict[str, Any] = json.loads(harness.get(f"http://{HOST}:{self.port}/turns/{question}", None, START_S))
         return found
 
-    def measure(self, load: Load, route: str, case: Case) -> dict[str, list[Block]]:
+    def measure(self, load: Load, route: str, case: Case) -> list[Block]:
         """Load one route for its share of the time, or until there are enough blocks; return these."""
         url = f"http://{HOST}:{self.port}{route}"
         script = harness.post_script(self.directory, ASK) if route.startswith("/v1/") else None
@@ -93,7 +91,7 @@ class Server(NamedTuple):
             load.on(url, seconds, script)
             found = self.ask("pause")
             if len(found["blocks"]) >= load.least_blocks:
-                return {clock: [tuple(block) for block in blocks] for clock, blocks in found.items()}
+                return [tuple(block) for block in found["blocks"]]
             seconds = max(1, 2 * seconds)
 
     def stop(self) -> None:
@@ -106,34 +104,21 @@ class Server(NamedTuple):
 @contextmanager
 def running(arms: Sequence[str], clock: str = "thread") -> Iterator[Server]:
     """Run the server with these arms on the first core; ``clock``: whose CPU time a slice is, as the server has it."""
-    with (
-        scratch_directory(memory_directory()) as directory,
-        socket.create_server((HOST, 0), backlog=1024) as listening,
-    ):
-        options = ["--fd", str(listening.fileno()), "--core", str(min(os.sched_getaffinity(0))), "--clock", clock]
-        with (directory / "console.log").open("wb") as console:
-            process = subprocess.Popen(
-                [sys.executable, "-m", SERVER, *options, "--directory", str(directory / "log"), *arms],
-                pass_fds=[listening.fileno()],
-                stdout=console,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            yield Server(process, listening.getsockname()[1], directory)
-        finally:
-            process.kill()
-            process.wait()
+    with scratch_directory(memory_directory()) as directory:
+        options = ["--core", min(os.sched_getaffinity(0)), "--clock", clock, "--directory", directory / "log", *arms]
+        with harness.listening(SERVER, options, dict(os.environ), directory / "console.log") as (process, port):
+            yield Server(process, port, directory)
 
 
-def uvicorn(load: Load) -> list[Workload]:
+def uvicorn(load: Load) -> list[dict[str, Any]]:
     """Measure what each arm adds to the requests of a real server."""
     found: dict[str, list[list[Block]]] = {route: [] for route in ROUTES}
     for _ in range(load.processes):
         with running(COMPARED) as server:
             for route, case in ROUTES.items():
-                found[route].append(server.measure(load, route, case)["blocks"])
+                found[route].append(server.measure(load, route, case))
             server.stop()
-    return [Workload.of(case, found[route]) for route, case in ROUTES.items()]
+    return [row for route, case in ROUTES.items() for row in rows_of(case, found[route])]
 
 
 def main() -> None:
@@ -148,26 +133,18 @@ def main() -> None:
     processes = 1 if options.quick else options.processes
     found: dict[str, list[dict[str, Any]]] = {}
     if "inside" in options.parts:
-        print(f"\n{HEAD}", flush=True)
-        inside_rows = inside(limit_s, processes, lambda row: print(row.line(), flush=True))
-        found["inside"] = [row.as_json() for row in inside_rows]
-    if "uvicorn" in options.parts:
-        found["turns"] = _served(options, limit_s, processes)
-    if options.keep:
-        for name, rows in found.items():
+        found["inside"] = inside(limit_s, processes)
+    wrk = harness.find_wrk() if "uvicorn" in options.parts else None
+    if wrk is not None:
+        least_blocks = 2 if options.quick else LEAST_BLOCKS
+        found["turns"] = uvicorn(Load(wrk, options.connections, limit_s, processes, least_blocks))
+    elif "uvicorn" in options.parts:
+        print(f"uvicorn: {harness.NO_WRK}")
+    for name, rows in found.items():
+        print(f"\n{table(name, rows)}")
+        if options.keep:
             print(f"kept in {keep(name, {**about, 'rows': rows})}")
     harness.write(options.json, {**about, "rows": [row for rows in found.values() for row in rows]})
-
-
-def _served(options: argparse.Namespace, limit_s: float, processes: int) -> list[dict[str, Any]]:
-    wrk = harness.find_wrk()
-    if wrk is None:
-        print(f"uvicorn: {harness.NO_WRK}")
-        return []
-    workloads = uvicorn(Load(wrk, options.connections, limit_s, processes, 2 if options.quick else LEAST_BLOCKS))
-    for one in workloads:
-        print(one.text())
-    return [peer.as_json() for one in workloads for peer in one.peers]
 
 
 def _options() -> argparse.Namespace:

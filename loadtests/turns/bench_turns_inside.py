@@ -33,7 +33,7 @@ from inference_logging.prove.bench.configurations_round import (
 from inference_logging.read.stats.interval import Interval, of_groups
 from inference_logging.record.asgi.lifespan import ASGIApp
 from inference_logging.record.config import FileConfig
-from loadtests.turns.bench_turns_report import Row, doubt
+from loadtests.turns.bench_turns_report import doubt, verdict
 
 MOST_US: Final = 2.0
 MOST_CHUNK_US: Final = 0.12
@@ -64,14 +64,13 @@ def fastapi() -> FastAPI:
 APPS: Final[dict[str, Callable[[], ASGIApp]]] = {"bare ASGI": lambda: turns.application, "FastAPI": fastapi}
 
 
-def inside(seconds: float, processes: int, show: Callable[[Row], None]) -> list[Row]:
+Rows = list[dict[str, Any]]
+"""As ``--json`` writes them."""
+
+
+def inside(seconds: float, processes: int) -> Rows:
     """Measure a bare ASGI application and FastAPI, within ``seconds`` for each kind of request of each."""
-    found = []
-    for name in APPS:
-        for row in rows_of(f"in process, {name}", _measured(name, 2 * seconds, processes)):
-            show(row)
-            found.append(row)
-    return found
+    return [row for name in APPS for row in rows_of(f"in process, {name}", _measured(name, 2 * seconds, processes))]
 
 
 def _measured(name: str, seconds: float, processes: int) -> list[dict[str, Any]]:
@@ -88,33 +87,38 @@ Series = list[list[float]]
 """A figure batch by batch, of each process."""
 
 
-def rows_of(name: str, processes: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def rows_of(name: str, processes: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Iterate over what the rounds of some processes give for a request, a stream, and one of its chunks."""
     added: dict[str, Series] = {}
     reasons = []
     for kind in KINDS:
         batches = [one["kinds"][kind.name]["batches"] for one in processes]
         added[kind.name] = [[batch[OLD]["cpu_us"] - batch[NONE]["cpu_us"] for batch in one] for one in batches]
+        if kind == POST:
+            continue
         unlogged = fmean(batch[NONE]["cpu_us"] for one in batches for batch in one)
         control = _ratio(batches, OLD, CONTROL)
         most = MOST_US + (CHUNKS * MOST_CHUNK_US if kind == STREAM else 0.0)
-        if kind == POST:
-            continue
         reasons.append(doubt(control, most / (unlogged + most)))
-        yield Row(
-            name + (f", stream of {CHUNKS}" if kind == STREAM else ""),
-            of_groups(added[kind.name]),
-            most,
-            reasons[-1],
-            sum(map(len, batches)),
-            unlogged,
-            _ratio(batches, NONE, OLD),
-            control,
-            fmean(batch[OLD]["listener_us"] for one in batches for batch in one),
-        )
+        yield {
+            **row(name + (f", stream of {CHUNKS}" if kind == STREAM else ""), added[kind.name], most, reasons[-1]),
+            "unlogged_to_logged": _ratio(batches, NONE, OLD).as_json(),
+            "control": control.as_json(),
+            "unlogged_us": unlogged,
+            "listener_us_per_record": fmean(batch[OLD]["listener_us"] for one in batches for batch in one),
+            "batches": sum(map(len, batches)),
+        }
     pairs = zip(added[STREAM.name], added[POST.name], strict=True)  # both have a body to be read
     chunk = [[(a - b) / CHUNKS for a, b in zip(*one, strict=False)] for one in pairs]
-    yield Row(f"{name}, one chunk", of_groups(chunk), MOST_CHUNK_US, reasons[0] or reasons[-1])
+    yield row(f"{name}, one chunk", chunk, MOST_CHUNK_US, reasons[0] or reasons[-1])
+
+
+def row(name: str, added: Series, most_us: float, reason: str | None) -> dict[str, Any]:
+    """Return what the middleware adds, the goal and what became of it; ``reason``: why that cannot be said."""
+    found = of_groups(added)
+    close = ", but within noise of the goal" if not reason and found.holds(most_us) else ""
+    judged = f"goal ≤ {most_us:g} µs: {verdict(found.value <= most_us, reason)}{close}"
+    return {"name": name, "added_us": found.as_json(), "verdict": judged}
 
 
 def _ratio(batches: Sequence[Sequence[Any]], over: str, under: str) -> Interval:

@@ -1,22 +1,20 @@
-"""What `bench_turns` prints: a row with its control and a verdict; and where it ran."""
+"""What `bench_turns` prints: rows with a verdict, which the control allows; and where it ran."""
 
 from __future__ import annotations
 
 import sys
 import sysconfig
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.interval import Interval
 from loadtests.cost.bench_report import machine
 
 LEAST_BLOCKS: Final = 20
 """Fewer say nothing, so even a short measurement goes on until there are as many."""
-HEAD: Final = (
-    f"{'':<34} {'unlogged':>9} {'added':>16} {'unlogged ÷ logged':>25} {'control':>25} {'listener':>9} {'batches':>7}"
-)
 
 
 class Case(NamedTuple):
@@ -41,47 +39,27 @@ def verdict(is_reached: bool, reason: str | None) -> str:
     return f"not measured: {reason}" if reason else "reached" if is_reached else "not reached"
 
 
-@dataclass(frozen=True)
-class Row:
-    """What the middleware adds to a request or to one of its chunks, awaited without a server."""
+_HEADS: Final = {
+    "unlogged_us": "without, µs",
+    "added_us": "added, µs",
+    "times_thinnest": "× the thinnest",
+    "unlogged_to_logged": "without ÷ with",
+    "control": "the control",
+    "listener_us_per_record": "listener, µs",
+}
 
-    name: str
-    added_us: Interval
-    most_us: float
-    reason: str | None
-    """Why the goal cannot be judged."""
-    batches: int = 0
-    unlogged_us: float | None = None
-    """None of a chunk, whose figure is a difference of two rows."""
-    ratio: Interval | None = None
-    control: Interval | None = None
-    listener_us: float = 0.0
 
-    def verdict(self) -> str:
-        """Return the goal and what became of it."""
-        judged = verdict(self.added_us.value <= self.most_us, self.reason)
-        close = ", but within noise of the goal" if not self.reason and self.added_us.holds(self.most_us) else ""
-        return f"goal ≤ {self.most_us:g} µs: {judged}{close}"
+def table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows, which are as ``--json`` writes them, as a table of the figures that one of them has."""
+    shown = [name for name in _HEADS if any(row.get(name) is not None for row in rows)]
+    cells = [(row["name"], *(_cell(row.get(name)) for name in shown), row["verdict"]) for row in rows]
+    return Table(title, ("", *(_HEADS[name] for name in shown), "verdict"), cells).text()
 
-    def line(self) -> str:
-        """Return the row as a line of the table."""
-        digits = 2 if self.added_us.half >= 0.005 else 3
-        added = f"{self.added_us.value:.{digits}f} ± {self.added_us.half:.{digits}f} µs"
-        if self.unlogged_us is None:
-            return f"{self.name:<34} {'':>9} {added:>16} {'':>25} {'':>25} {'':>9} {'':>7}  {self.verdict()}"
-        return (
-            f"{self.name:<34} {self.unlogged_us:>6.2f} µs {added:>16} {self.ratio!s:>25} {self.control!s:>25} "
-            f"{self.listener_us:>6.2f} µs {self.batches:>7}  {self.verdict()}"
-        )
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the row for the file of ``--json``."""
-        found = {"name": self.name, "added_us": self.added_us.as_json(), "verdict": self.verdict()}
-        if self.ratio is None or self.control is None:
-            return found
-        ratios = {"unlogged_to_logged": self.ratio.as_json(), "control": self.control.as_json()}
-        times = {"unlogged_us": self.unlogged_us, "listener_us_per_record": self.listener_us}
-        return {**found, **ratios, **times, "batches": self.batches}
+def _cell(found: Mapping[str, float] | float | None) -> str:
+    if found is None:
+        return ""
+    return f"{found:.2f}" if isinstance(found, float) else str(Interval(**found))
 
 
 def place() -> dict[str, str]:

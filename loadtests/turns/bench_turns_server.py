@@ -10,20 +10,18 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import signal
-import socket
 import time
 from collections.abc import Awaitable, MutableMapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from loadtests import harness
 from loadtests.compare.server import stream64, trivial
 from loadtests.cost.bench_loggers import DRAIN_S
 from loadtests.turns.bench_turns_arms import NAMES, Arms
@@ -147,7 +145,7 @@ class Front:
             self.switch.pause()
         for logger in self._loggers.values():
             logger.flush(DRAIN_S)
-        return {"blocks": self.switch.slices.blocks, "walls": self.switch.slices.walls}
+        return {"blocks": self.switch.slices.blocks}
 
     def check_books(self) -> None:
         """Raise unless each request to an arm of ours has its record."""
@@ -161,15 +159,10 @@ class Front:
 def serve(fd: int, core: int, directory: Path, clock: str, names: Sequence[str]) -> None:
     """Serve on an inherited socket until SIGTERM."""
     os.environ["INFERENCE_LOGGING_SERVER_RECORD"] = "off"  # requests and their records are counted
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, {core})  # before the listeners' threads, which inherit it
     with ExitStack() as stack:
         front = Front(names, Arms(application, directory, stack), CLOCKS[clock])
-        options: dict[str, Any] = {"http": Quiet, "loop": "uvloop", "lifespan": "on", "interface": "asgi3"}
-        server = uvicorn.Server(uvicorn.Config(front, **options))
-        # uvicorn raises a signal again once it has shut down; its default action would end us before the books are
-        # compared.
-        signal.signal(signal.SIGTERM, lambda *_: None)
-        server.run(sockets=[socket.socket(fileno=fd)])
+        harness.serve(front, fd, http=Quiet)
         front.check_books()
 
 

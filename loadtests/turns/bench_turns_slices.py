@@ -25,12 +25,11 @@ Clock = Callable[[], int]
 
 
 class Slices:
-    """The turns of the arms, and the blocks that are whole: by ``clock``, and beside it by a clock on the wall."""
+    """The turns of the arms, and the blocks that are whole, by ``clock``."""
 
     def __init__(self, arms: int, clock: Clock = time.thread_time_ns, seed: int = 0) -> None:
         self._arms = arms
         self.blocks: list[Block] = []
-        self.walls: list[Block] = []
         self._clock = clock
         self._random = random.Random(seed)
         self.pause()
@@ -39,17 +38,15 @@ class Slices:
         """Leave out the block that has begun, and the one after it."""
         self._order: list[int] = []
         self._taken = [0] * self._arms
-        self._passed = [0] * self._arms
         self._arm: int | None = None
         self._is_warm = False
-        self._since = self._since_wall = 0
+        self._since = 0
 
     def begin(self) -> int:
         """Begin a slice, and return the arm whose turn it is."""
         if not self._order:
             self._order = self._random.sample(range(self._arms), self._arms)
         self._arm = self._order.pop()
-        self._since_wall = time.perf_counter_ns()
         self._since = self._clock()
         return self._arm
 
@@ -59,11 +56,9 @@ class Slices:
         if self._arm is None:
             return
         self._taken[self._arm] = now - self._since
-        self._passed[self._arm] = time.perf_counter_ns() - self._since_wall
         if not self._order:
             if self._is_warm:
                 self.blocks.append(tuple(self._taken))
-                self.walls.append(tuple(self._passed))
             self._is_warm = True
 
 
@@ -84,7 +79,6 @@ class Switch:
         self.pause()
         self._requests = requests
         self.slices.blocks.clear()
-        self.slices.walls.clear()
 
     def pause(self) -> None:
         """Leave the current block out."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
+from inference_logging._native import queues_of
 from loadtests.engine import bench_parsl
-from tests.support import read_records
+from tests.support import read_records, wait_until
 
 pytestmark = pytest.mark.parsl
 
 ROOT = Path(__file__).parent.parent.parent
 
 EXAMPLE = ROOT / "examples" / "parsl" / "main.py"
+MESSAGE = re.compile(r"^\d{10,}\.\d{6} \d{4}-\d\d-\d\d .*?-(\d+) ", re.MULTILINE)
+"""How a message begins in Parsl's own files: its time, then the names of process and thread with their numbers."""
 BEGINNING = re.compile(r"\S+ \S+ \S+ \S+?-(?P<pid>\d+) \S+ (?P<logger>\S+):(?P<line>\d+) (?P<function>\S+) \w+: ")
 """The first line of a message in Parsl's own files, after the time; its text follows."""
 
@@ -39,7 +43,7 @@ def messages(directory: Path) -> dict[int, Counter[Line]]:
     found: dict[int, Counter[Line]] = defaultdict(Counter)
     for file in directory.glob("runinfo/**/*.log"):
         text = file.read_text(encoding="utf-8")
-        starts = [match.start() for match in bench_parsl.MESSAGE.finditer(text)]
+        starts = [match.start() for match in MESSAGE.finditer(text)]
         for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
             message = text[start:end].removesuffix("\n")
             match = BEGINNING.match(message)
@@ -60,13 +64,21 @@ def records(directory: Path) -> dict[int, Counter[Line]]:
     return found
 
 
+def write_the_rest(program: bench_parsl.Program) -> None:
+    """Wait until no process of it is left, and write what the last ones have left in their queues."""
+    wait_until(lambda: all(queue["producer"] == "nobody" for queue in queues_of(program.queues)), "workers to end")
+    command = [sys.executable, "-m", "inference_logging.cli.main", "recover", str(program.queues)]
+    file = program.queues / "configuration.yaml"
+    subprocess.run([*command, "--config", str(file)], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_every_message_of_every_process_is_a_record_also_of_a_worker_that_was_killed() -> None:
     with bench_parsl.running("counted") as program:
         program.ms_per_task(200)
         program.kill_a_worker()
         program.ms_per_task(200)
         program.end()
-        program.write_the_rest()
+        write_the_rest(program)
         logged, recorded = messages(program.directory), records(program.directory / "logs")
         ends = read_records(program.directory / "logs", "process.ended")
         lines = read_records(program.directory / "logs", "log")
@@ -91,7 +103,7 @@ def test_each_task_has_all_its_records_also_without_files_beside_them() -> None:
     with bench_parsl.running("ours") as program:
         program.ms_per_task(tasks)
         program.end()
-        program.write_the_rest()
+        write_the_rest(program)
         lines = read_records(program.directory / "logs", "log")
         assert not list(program.directory.rglob("*.log"))
     counts = Counter((line["logger"], line["attributes"]["code.line.number"]) for line in lines)

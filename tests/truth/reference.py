@@ -117,7 +117,7 @@ def _error(name: str, event: dict[str, Any]) -> tuple[str, str | None] | None:
     inner = inner or event.get("error")
     choices = event.get("choices") or []
     failed = name == "error" or event.get("type") in ("error", "response.failed")
-    failed = failed or any(choice.get("finish_reason") == "error" for choice in choices)
+    failed = failed or any(str(choice.get("finish_reason")).lower().startswith("error") for choice in choices)
     if not (inner or failed):
         return None
     body = inner if isinstance(inner, dict) else event

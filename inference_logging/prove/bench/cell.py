@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import json
 import math
 import os
@@ -19,14 +18,13 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
-from inference_logging.prove.bench.loops import GIVE_UP, Schedule, Timings, batched, closed, paced, space
+from inference_logging.prove.bench.loops import Schedule, Timings, batched, closed, paced, space
 from inference_logging.prove.bench.machine import forget_peak, interpreter_cpu_ns, peak_bytes, resident_bytes
 from inference_logging.prove.bench.peers import Opened, Peer, Place, peer
 from inference_logging.prove.bench.record import (
@@ -47,9 +45,6 @@ WARM_UP_CALLS: Final = 50_000
 _WARM_UP_SHARE: Final = 1 / 3
 _SETTLE_S: Final = 2.0
 _BATCH: Final = 200
-_PAUSE_S: Final = 0.005
-_STUCK_S: Final = 3.0
-"""How much longer than it may a cell can take before it counts as stuck."""
 _LEAD_NS: Final = 5_000_000
 """From the barrier to the first call that is due: every thread is awake by then."""
 _LATE: Final = 0.1
@@ -62,7 +57,7 @@ _TIMER_SLACK: Final = 29
 
 @dataclass(frozen=True)
 class Order:
-    """What a cell measures; ``loop`` is `call` for single calls in batches: enabled, and below the level.
+    """What a cell measures; ``loop`` is `call` for batches of calls below the level.
 
     The parent adds the places: the directories for files and in memory, and the file of the answer.
     """
@@ -87,31 +82,15 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
     place = Place(Path(order.files), Path(order.memory))
     text = text_of(order.record_bytes)
     if order.loop == "call":
-        with measured.opened(place, text) as opened, _unless_stuck(order):
+        with measured.opened(place, text) as opened:
             return _measure_calls(order, opened, measured, place)
     all_timings = [Timings(space(calls)) for calls in _room(order)]
     counts_peak, before = forget_peak(), resident_bytes()
     with measured.opened(place, text) as opened:
-        with _unless_stuck(order):
-            _warm_up(order, opened, measured, place)
-            figures = _measure_load(order, opened, all_timings)
+        _warm_up(order, opened, measured, place)
+        figures = _measure_load(order, opened, all_timings)
         figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
         return {**figures, **_arrivals(figures, measured, place, text)}
-
-
-@contextmanager
-def _unless_stuck(order: Order) -> Iterator[None]:
-    """End the process, with that as its answer, if calls do not come back: in a lock that nobody opens, for instance.
-
-    This does not need the interpreter, whose lock a peer that is stuck may hold.
-    """
-    limit_s = order.seconds * (GIVE_UP + 1) + _SETTLE_S + DRAIN_S + _STUCK_S
-    _answer(order, {"problem": f"stuck: calls of {order.threads} threads did not come back within {limit_s:.0f} s"})
-    faulthandler.dump_traceback_later(limit_s, exit=True)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def _room(order: Order) -> list[int]:
@@ -173,7 +152,6 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
         "accepted": accepted,
         "refused": refused,
         "seconds": (ended_ns - start_ns) / 1e9,
-        "drain_s": max(drained_ns - ended_ns, 0) / 1e9,
         "end_to_end_s": max(drained_ns - start_ns, 1) / 1e9,
         "drained": drained,
         "kept_up": in_time and not any(timings.not_made for timings in all_timings) if order.loop == "open" else None,
@@ -266,28 +244,14 @@ def _arrivals(figures: dict[str, Any], measured: Peer, place: Place, text: str) 
 
 
 def _measure_calls(order: Order, opened: Opened, measured: Peer, place: Place) -> dict[str, Any]:
-    """Return the time of a call below the level (null without one) and of one that makes a record, in batches.
-
-    Batches of records are few enough for every peer's queue, and none begins before the last one has arrived.
-    """
+    """Return the time of a call below the level, in batches; null without one, or where the level lets it through."""
+    if opened.filtered is None:
+        return {"filtered_ns": None}
     _warm_up(order, opened, measured, place)
-    filtered = None
-    if opened.filtered is not None:
-        end_ns = time.perf_counter_ns() + int(order.seconds * 1e9)
-        filtered = median(batched(opened.filtered, FIRST_NUMBER, _BATCH, end_ns))
-    enabled, number = [], WARM_UP_NUMBER
-    end = time.perf_counter_ns() + int(order.seconds * 1e9)
-    while time.perf_counter_ns() < end:
-        enabled += batched(opened.call, number, _BATCH, 0)
-        number += _BATCH
-        if opened.settle is not None:
-            _within(opened.settle, _SETTLE_S)
-        else:
-            time.sleep(_PAUSE_S)
+    end_ns = time.perf_counter_ns() + int(order.seconds * 1e9)
+    filtered = median(batched(opened.filtered, FIRST_NUMBER, _BATCH, end_ns))
     _within(opened.drain, DRAIN_S)
-    if measured.writes and count_arrived(place.files).records:
-        filtered = None  # its level lets these calls through, so they are not what was asked for
-    return {"filtered_ns": filtered, "enabled_ns": median(enabled)}
+    return {"filtered_ns": None if measured.writes and count_arrived(place.files).records else filtered}
 
 
 def main() -> None:
@@ -296,16 +260,11 @@ def main() -> None:
     answer: dict[str, Any]
     try:
         _stdout_to(Path(order.files) / "stdout.jsonl")
-        measured = peer(order.peer)
-        answer = {**measure(order, measured), "problem": None}
+        answer = {**measure(order, peer(order.peer)), "problem": None}
     except Exception as error:  # noqa: BLE001 - a peer that does not work is a row of the result, whatever it raises
         answer = {"problem": f"{type(error).__name__}: {error}"}
-    _answer(order, answer)
-    os._exit(0)
-
-
-def _answer(order: Order, answer: dict[str, Any]) -> None:
     Path(order.answer).write_text(json.dumps(answer), encoding="utf-8")
+    os._exit(0)
 
 
 def _stdout_to(path: Path) -> None:

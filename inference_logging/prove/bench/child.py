@@ -41,17 +41,27 @@ def child(module: str, order: str, answer: Path, limit_s: float, *options: str) 
     return {"problem": f"the process ended with {ended.returncode}: {last}"}
 
 
+def memory_directory() -> Path | None:
+    """Return where tmpfs is mounted, if it is."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
+
+
+@contextmanager
+def scratch_directory(below: Path | None = None) -> Iterator[Path]:
+    """Make a directory (in the temporary directory, or ``below``) and remove it with all it holds."""
+    path = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=below))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def places() -> Iterator[tuple[Path, Path]]:
     """Make a directory for files and one in memory, and remove both with all that a child has left there."""
-    tmpfs = Path("/dev/shm")
-    place = Path(tempfile.mkdtemp(prefix="inference_logging-bench-"))
-    memory = Path(tempfile.mkdtemp(prefix="inference_logging-bench-", dir=tmpfs if tmpfs.is_dir() else None))
-    try:
+    with scratch_directory() as place, scratch_directory(memory_directory()) as memory:
         yield place, memory
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.rmtree(memory, ignore_errors=True)
 
 
 def _environment() -> dict[str, str]:

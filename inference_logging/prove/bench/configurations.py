@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging.prove.bench.child import places
+from inference_logging.prove.bench.child import child, places
 from inference_logging.prove.bench.configurations_round import (
     CHUNKS,
     CONTROL,
@@ -38,10 +36,9 @@ CHUNK_CPU: Final = "request path: CPU per chunk"
 LISTENER_CPU: Final = "listener: CPU per request"
 RECORD_CPU: Final = "listener: CPU per record"
 BYTES: Final = "bytes per request"
-COMPRESSED: Final = "bytes per request, compressed"
 RECORDS: Final = "records per request"
 UNITS: Final = {
-    REQUEST_CPU: "µs", CHUNK_CPU: "µs", LISTENER_CPU: "µs", RECORD_CPU: "µs", BYTES: "B", COMPRESSED: "B", RECORDS: "",
+    REQUEST_CPU: "µs", CHUNK_CPU: "µs", LISTENER_CPU: "µs", RECORD_CPU: "µs", BYTES: "B", RECORDS: "",
 }  # fmt: skip
 ROUND: Final = "inference_logging.prove.bench.configurations_round"
 _ROUND_TIMEOUT_S: Final = 300.0
@@ -86,7 +83,7 @@ class Comparison:
     remarks: Sequence[str]
 
     def figure(self, kind: str, name: str) -> Figure | None:
-        """Return one figure; None where there is none, as of the compressed size without the extra `cli`."""
+        """Return one figure; None where there is none."""
         found = (figure for figure in self.figures if (figure.kind, figure.name) == (kind, name))
         return next(found, None)
 
@@ -143,7 +140,7 @@ def replacements(config: Config) -> tuple[dict[str, Any], list[str]]:
 _UNSUITED: Final[tuple[tuple[str, Any, str], ...]] = (
     ("listener", "thread", "it is measured in the same process"),
     ("audit", "off", "no request makes audit records by itself"),
-    ("compress", "off", "the size is that of zstd at `compress_level`; its CPU time is not measured"),
+    ("compress", "off", "what it takes and saves is not measured"),
     ("retention_s", 0.0, "nothing is removed meanwhile"),
     ("quota_bytes", 0, "nothing is removed meanwhile"),
     ("budget_records_s", 0, "requests come faster here than in a server, and the budget would thin them"),
@@ -165,14 +162,20 @@ def measure(
 ) -> dict[str, Any]:
     """Return what one round finds, in a process of its own; ``module`` with its arguments serves another application.
 
-    Raises ``RuntimeError`` with its output if it fails.
+    Raises ``RuntimeError`` with its last line if it fails.
     """
     order: dict[str, Any] = {"seconds": seconds, "seed": number}
     with places() as (scratch, queues):
         for name in LOGGED:
             placed = _placed(parameters[name], scratch / name, queues / name)
             order[name] = {"file": str(files[name].absolute()), "parameters": placed}
-        return _run(order, *(module or (ROUND,)))
+        order["answer"] = str(scratch / "answer.json")
+        name, *options = module or (ROUND,)
+        limit_s = seconds + _ROUND_TIMEOUT_S
+        found = child(name, json.dumps(order), scratch / "answer.json", limit_s, *options)
+    if "problem" in found:
+        raise RuntimeError(f"a round failed: {found['problem']}")
+    return found
 
 
 def _placed(parameters: Mapping[str, Any], scratch: Path, queues: Path) -> dict[str, Any]:
@@ -187,19 +190,6 @@ def _placed(parameters: Mapping[str, Any], scratch: Path, queues: Path) -> dict[
             place.replace("file://", f"file://{scratch}") for place in parameters["additional_sinks"]
         ]
     return placed
-
-
-def _run(order: Mapping[str, Any], *module: str) -> dict[str, Any]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("INFERENCE_LOGGING_")}
-    done = subprocess.run(
-        [sys.executable, "-m", *module],
-        input=json.dumps(order), env=environment, capture_output=True, text=True, check=False,
-        timeout=order["seconds"] + _ROUND_TIMEOUT_S,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"a round ended with exit code {done.returncode}:\n{done.stderr[-3000:]}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def _dropped(measured: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -222,7 +212,6 @@ def figures(measured: Sequence[Mapping[str, Any]]) -> list[Figure]:
             RECORD_CPU: _series(batches, "listener_us_per_record"),
             RECORDS: _series(batches, "records"),
             BYTES: _series(batches, "bytes"),
-            COMPRESSED: _compressed(measured, kind.name),
         }
         found += [_figure(kind.name, name, values) for name, values in series_of.items() if values[OLD]]
     return found
@@ -246,17 +235,6 @@ def _of_chunks(stream: Mapping[str, list[float]], get: Mapping[str, list[float]]
     return {
         name: [(one - other) / CHUNKS for one, other in zip(stream[name], get[name], strict=False)] for name in LOGGED
     }
-
-
-def _compressed(measured: Sequence[Mapping[str, Any]], kind: str) -> dict[str, list[float]]:
-    taken: dict[str, list[float]] = {name: [] for name in LOGGED}
-    for one in measured:
-        ratios = one["kinds"][kind]["compressed"]
-        if any(ratios[name] is None for name in LOGGED):
-            continue
-        for name, sizes in _series(one["kinds"][kind]["batches"], "bytes").items():
-            taken[name].append(trimmed_mean(sizes) * ratios[name])
-    return taken
 
 
 def _figure(kind: str, name: str, values: Mapping[str, list[float]]) -> Figure:

@@ -18,8 +18,7 @@ _COLUMNS: Final = (
 _HOW: Final = (
     "One process serves a bare ASGI application without logging, under both files, and under the old one once more, by "
     "turns; the CPU time without logging is taken off. Segments and queues are in scratch directories. In parentheses: "
-    "intervals of 95 %. A difference counts as one if its interval is without 0 and it is larger than the control's. "
-    "The requests are alike, so they compress better than those of a real server."
+    "intervals of 95 %. A difference counts as one if its interval is without 0 and it is larger than the control's."
 )
 
 

@@ -1,4 +1,4 @@
-"""One round of the comparison of two configurations, in a process of its own: orders on stdin, figures on stdout.
+"""One round of the comparison of two configurations, in a process of its own: orders on stdin, figures in a file.
 
 One process serves the same bare ASGI application without logging, with the middleware under the old configuration,
 under the new one, and under the old one once more (the control). They take turns in random order within blocks, and
@@ -16,10 +16,10 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from inference_logging import InferenceLoggingMiddleware, Logger
 from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send
@@ -31,8 +31,6 @@ CHUNKS: Final = 64
 LEAST_BATCHES: Final = 12
 _BLOCKS_OF_BATCH: Final = 8
 _DRAIN_S: Final = 30.0
-_COMPRESSED_FROM: Final = 8 << 20
-"""Of this many bytes of each kind the compressed size is measured."""
 
 _ASKED: Final = (
     b'{"model":"tiny","messages":[{"role":"user","content":"What is on record?"}],"max_tokens":64,"stream":%s}'
@@ -182,35 +180,6 @@ async def _slice(app: ASGIApp, kind: Kind) -> int:
     return time.thread_time_ns() - start
 
 
-class Written:
-    """The segments below a directory, and how far they were looked at."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._sizes: dict[Path, int] = {}
-
-    def ratio(self, compress: Callable[[bytes], bytes] | None) -> float | None:
-        """Return compressed ÷ plain size of the first bytes since the last look; None without any."""
-        content = b""
-        for path in sorted(self._directory.glob("*.jsonl")):
-            if path.is_symlink():
-                continue
-            with path.open("rb") as file:
-                file.seek(self._sizes.get(path, 0))
-                content += file.read(_COMPRESSED_FROM - len(content))
-            self._sizes[path] = path.stat().st_size
-        return len(compress(content)) / len(content) if content and compress is not None else None
-
-
-def compressor(level: int) -> Callable[[bytes], bytes] | None:
-    """Return zstd at a level; None without the extra `cli`."""
-    try:
-        import zstandard
-    except ImportError:
-        return None
-    return cast("Callable[[bytes], bytes]", zstandard.ZstdCompressor(level=level).compress)
-
-
 async def run(order: Mapping[str, Any], application: ASGIApp) -> dict[str, Any]:
     """Measure every kind: ``order`` has seconds, seed, and file and further parameters of each logged arm."""
     draw = random.Random(order["seed"])
@@ -220,20 +189,13 @@ async def run(order: Mapping[str, Any], application: ASGIApp) -> dict[str, Any]:
             config = FileConfig(config_file=order[name]["file"], **order[name]["parameters"])
             logger = stack.enter_context(Logger(config))
             arms[name] = Arm(InferenceLoggingMiddleware(application, config), logger)
-        written = {name: Written(arm.logger.config.directory) for name, arm in arms.items() if arm.logger is not None}
         gc.collect()
         gc.freeze()
         kinds = {}
         for kind in KINDS:
-            batches = await measure(arms, kind, order["seconds"] / len(KINDS), draw)
-            ratios = {name: written[name].ratio(_compress_of(arms[name])) for name in LOGGED}
-            kinds[kind.name] = {"batches": batches, "compressed": ratios}
+            kinds[kind.name] = {"batches": await measure(arms, kind, order["seconds"] / len(KINDS), draw)}
         dropped = {name: arms[name].dropped() for name in LOGGED}
     return {"kinds": kinds, "dropped": dropped}
-
-
-def _compress_of(arm: Arm) -> Callable[[bytes], bytes] | None:
-    return compressor(arm.logger.config.compress_level) if arm.logger is not None else None
 
 
 def main(application: ASGIApp = application) -> None:
@@ -241,7 +203,7 @@ def main(application: ASGIApp = application) -> None:
     order = json.load(sys.stdin)
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    json.dump(asyncio.run(run(order, application)), sys.stdout)
+    Path(order["answer"]).write_text(json.dumps(asyncio.run(run(order, application))), encoding="utf-8")
 
 
 if __name__ == "__main__":

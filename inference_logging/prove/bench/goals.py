@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from inference_logging.prove.bench.peers import OURS
 from inference_logging.prove.bench.result import (
@@ -74,7 +74,7 @@ def _of_rounds(result: Result, peer: str, threads: int, figure: str) -> dict[int
     cells = (cell for cell in result["cells"] if (cell["peer"], cell["threads"]) == (peer, threads))
     rounds = [found for cell in cells if (cell["loop"], cell["record_bytes"]) == ("closed", _SMALL)
               for found in cell["rounds"]]  # fmt: skip
-    return {found["round"]: value for found in rounds if (value := cast("dict[str, Any]", found)[figure])}
+    return {found["round"]: value for found in rounds if (value := found[figure])}
 
 
 def _quotient(above: Mapping[int, float], below: Mapping[int, float]) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""The form of the result of `inference-logging bench`, which the page is made from and which is kept.
+"""The form of the result of `inference-logging bench`, which the tables are made from and which is kept.
 
 Times are in nanoseconds, memory in bytes, rates per second, unless a name says otherwise. A figure that could not be
 measured is null. `SCHEMA` grows when a name is renamed or removed; readers ignore names that they do not know.
@@ -6,9 +6,9 @@ measured is null. `SCHEMA` grows when a name is renamed or removed; readers igno
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 Loop = Literal["closed", "open"]
 LOOPS: Final[tuple[Loop, ...]] = ("closed", "open")
@@ -18,11 +18,11 @@ FIGURES: Final = (
     "p99_ns",
     "p999_ns",
     "max_ns",
-    "records_per_s",
-    "interpreter_cpu_ns",
-    "peak_bytes",
-    "arrived_ratio",
-    "kept_ratio",
+    "records_per_s",  # in the file, ÷ the time from the first call until the last one was in the file
+    "interpreter_cpu_ns",  # of the process without our native threads, ÷ accepted records, until the drain's end
+    "peak_bytes",  # of resident memory, above that before the peer was opened
+    "arrived_ratio",  # arrived ÷ accepted; null if the drain was not over in time, since the rest might have come
+    "kept_ratio",  # arrived ÷ calls
 )
 """The names of a cell's figures."""
 
@@ -66,50 +66,18 @@ class PeerEntry(TypedDict):
     settings: str
     """The text of the configuration that was measured: its lines, as code."""
     ours: bool
-    lossless: bool
-    """Whether its documentation promises that what a call accepts arrives; the empty calls and NullHandler do not."""
     writes: bool
     """False for the empty calls and the NullHandler: nothing of theirs arrives anywhere."""
     missing: str | None
 
 
-class CellRound(TypedDict):
-    """The raw figures of one cell in one round.
+CellRound = dict[str, Any]
+"""The figures of a cell in one round, its number (``round``) and counts.
 
-    ``accepted`` is ``calls`` − ``refused``: calls that said so, and records that the peer itself counts as dropped.
-    """
-
-    round: int
-    p50_ns: float | None
-    p99_ns: float | None
-    p999_ns: float | None
-    max_ns: float | None
-    records_per_s: float | None
-    """Records in the file ÷ the time from the first call until the last one was in the file."""
-    interpreter_cpu_ns: float | None
-    """CPU time of the process without our native threads ÷ accepted records, from the first call to the drain's end.
-
-    The loop, in the open loop also its sleeping, is in it; the empty call shows how much that is.
-    """
-    peak_bytes: float | None
-    """Peak resident memory above that before the peer was opened."""
-    arrived_ratio: float | None
-    """Arrived ÷ accepted; null if the drain was not over in time, since the rest might have come."""
-    kept_ratio: float | None
-    """Arrived ÷ calls."""
-    calls: int
-    accepted: int
-    refused: int
-    arrived: int
-    seconds: float
-    """From the first call to the end of the last one."""
-    drain_s: float
-    """From the end of the last call until the peer said that it is done."""
-    end_to_end_s: float
-    """From the first call until the peer said that it is done."""
-    drained: bool
-    """Whether it was done within the limit."""
-    kept_up: bool | None
+``accepted`` is ``calls`` − ``refused``: calls that said so, and records that the peer itself counts as dropped.
+``seconds`` end with the last call, ``end_to_end_s`` once the peer said that it is done, and ``drained`` says whether it
+did so within the limit.
+"""
 
 
 class Cell(TypedDict):
@@ -125,8 +93,6 @@ class Cell(TypedDict):
     loop: Loop
     record_bytes: int
     figures: dict[str, Estimate | None]
-    ratios_to_ours: dict[str, Estimate | None]
-    """Each figure ÷ that of the peer `ours-event` in the same cell and round."""
     accepted: int
     arrived: int
     refused: int
@@ -142,7 +108,6 @@ class CallTime(TypedDict):
     peer: str
     ns: Estimate
     rounds: list[float]
-    ratio_to_ours: Estimate | None
 
 
 class Goal(TypedDict):
@@ -157,7 +122,7 @@ class Goal(TypedDict):
 
 
 class Result(TypedDict):
-    """The whole result: the content of `result.json`."""
+    """The whole result: what `--json` prints."""
 
     schema: int
     made: str
@@ -172,6 +137,4 @@ class Result(TypedDict):
     cells: list[Cell]
     filtered: list[CallTime]
     """A call below the level that its logger takes; peers that have no levels, or take it by default, are not here."""
-    enabled: list[CallTime]
-    """A call that makes a record."""
     goals: list[Goal]

@@ -2,7 +2,7 @@
 
 Every round visits every cell once, in an order of its own drawn from a fixed seed, so that what changes on the machine
 meanwhile falls on no peer alone. A peer whose library is missing, or does not work here in any cell, is a row that says
-so. A cell that has failed once is not tried again: one that is stuck takes seconds.
+so. A cell that has failed once is not tried again: one that is stuck takes half a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from inference_logging.prove.bench.cell import DRAIN_S, Order
 from inference_logging.prove.bench.child import Answer, child, places
 from inference_logging.prove.bench.goals import goals
 from inference_logging.prove.bench.machine import file_system, load, machine
-from inference_logging.prove.bench.peers import NAMES, OURS, Peer, peers
+from inference_logging.prove.bench.peers import NAMES, Peer, peers
 from inference_logging.prove.bench.record import SMALLEST_BYTES
 from inference_logging.prove.bench.result import (
     FIGURES,
@@ -31,13 +31,12 @@ from inference_logging.prove.bench.result import (
     SCHEMA,
     CallTime,
     Cell,
-    CellRound,
     Estimate,
     Loop,
     PeerEntry,
     Result,
 )
-from inference_logging.read.stats.interval import bootstrap, ratio
+from inference_logging.read.stats.interval import bootstrap
 
 RATE_PER_S: Final = 4000.0
 """Records per second of the open loop, over all threads: what 100 streams of 40 tokens per second make with a record
@@ -98,8 +97,7 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
         "open_rate_per_s": {str(threads): RATE_PER_S for threads in plan.threads},
         "peers": entries,
         "cells": [_cell(order, answers) for order in answers if order.loop != "call" and order.peer in works],
-        "filtered": _call_times(answers, "filtered_ns"),
-        "enabled": _call_times(answers, "enabled_ns"),
+        "filtered": _call_times(answers),
         "goals": [],
     }
     result["goals"] = goals(result)
@@ -131,7 +129,6 @@ def _entry(measured: Peer) -> PeerEntry:
         "version": _version(measured.library),
         "settings": measured.settings_text(),
         "ours": measured.ours,
-        "lossless": measured.lossless,
         "writes": measured.writes,
         "missing": missing(measured.modules),
     }
@@ -177,15 +174,13 @@ def _shuffled(orders: Sequence[Order], number: int) -> list[Order]:
 
 
 def _cell(order: Order, answers: Answers) -> Cell:
-    good = [cast("CellRound", _without_problem(answer)) for answer in answers[order] if answer["problem"] is None]
-    ours = answers.get(replace(order, peer=OURS), [])
+    good = [_without_problem(answer) for answer in answers[order] if answer["problem"] is None]
     return {
         "peer": order.peer,
         "threads": order.threads,
         "loop": cast("Loop", order.loop),
         "record_bytes": order.record_bytes,
         "figures": {figure: estimate([answer.get(figure) for answer in good]) for figure in FIGURES},
-        "ratios_to_ours": {figure: _ratio(answers[order], ours, figure) for figure in FIGURES},
         "accepted": sum(answer["accepted"] for answer in good),
         "arrived": sum(answer["arrived"] for answer in good),
         "refused": sum(answer["refused"] for answer in good),
@@ -207,24 +202,11 @@ def estimate(values: Sequence[Any]) -> Estimate | None:
     return cast("Estimate", bootstrap([float(value) for value in values]).as_json())
 
 
-def _ratio(mine: Sequence[Answer], ours: Sequence[Answer], figure: str) -> Estimate | None:
-    """Return ``mine`` ÷ ``ours``, each within its round; None where a round lacks one, or it is not above 0."""
-    other = {answer["round"]: answer.get(figure) for answer in ours}
-    pairs = [(answer.get(figure), other.get(answer["round"])) for answer in mine]
-    above = [float(value) for value, _ in pairs if value]
-    below = [float(value) for _, value in pairs if value]
-    if not pairs or not len(above) == len(below) == len(pairs):
-        return None
-    return cast("Estimate", ratio(above, below).as_json())
-
-
-def _call_times(answers: Answers, figure: str) -> list[CallTime]:
+def _call_times(answers: Answers) -> list[CallTime]:
     times: list[CallTime] = []
     for order in (order for order in answers if order.loop == "call"):
-        values = [answer.get(figure) for answer in answers[order]]
+        values = [answer.get("filtered_ns") for answer in answers[order]]
         found = estimate(values)
         if found is not None:
-            to_ours = _ratio(answers[order], answers.get(replace(order, peer=OURS), []), figure)
-            rounds = cast("list[float]", values)
-            times.append({"peer": order.peer, "ns": found, "rounds": rounds, "ratio_to_ours": to_ours})
+            times.append({"peer": order.peer, "ns": found, "rounds": cast("list[float]", values)})
     return times

@@ -1,14 +1,52 @@
-"""The result as tables for a terminal: one for each kind of cell, then the goals."""
+"""The result as tables for a terminal: one for each kind of cell, then the goals; each figure in its usual unit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from inference_logging.prove.bench.result import Cell, Estimate, Result
-from inference_logging.read.stats.summary import duration_text
+from inference_logging.read.stats.summary import duration_text, short_count
 
-_HEADS = ("peer", "p50", "p99", "p99.9", "max", "CPU", "records/s", "memory", "arrived", "of calls")
-_NONE = "–"
+NOTHING: Final = "–"
+
+
+def time_text(nanoseconds: float) -> str:
+    """Return a time, which may be that of an instruction or of a stall."""
+    if 0 < abs(nanoseconds) < 1000:
+        return f"{nanoseconds:.3g} ns"
+    return duration_text(nanoseconds * 1e-9) if nanoseconds >= 0 else f"-{duration_text(-nanoseconds * 1e-9)}"
+
+
+def bytes_text(count: float) -> str:
+    """Return an amount of memory, with three significant digits."""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if abs(count) >= factor:
+            return f"{count / factor:.3g} {unit}" if abs(count) < 1000 * factor else f"{count / factor:.0f} {unit}"
+    return f"{count:.0f} B"
+
+
+def share_text(share: float) -> str:
+    """Return a share in percent; what is small is not shown as nothing, nor nearly all as all."""
+    if share in (0, 1):
+        return f"{share * 100:.0f} %" if share else "0"
+    if share < 0.0001:
+        return "< 0.01 %"
+    return f"{share:.2%}".replace("%", " %") if share < 0.9999 else "> 99.99 %"
+
+
+FORMS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "p50_ns": ("p50", time_text),
+    "p99_ns": ("p99", time_text),
+    "p999_ns": ("p99.9", time_text),
+    "max_ns": ("max", time_text),
+    "interpreter_cpu_ns": ("CPU", time_text),
+    "records_per_s": ("records/s", short_count),
+    "peak_bytes": ("memory", bytes_text),
+    "arrived_ratio": ("arrived", share_text),
+    "kept_ratio": ("of calls", share_text),
+}
+"""The heading of each figure, and its text."""
 
 
 def lines(result: Result) -> Iterator[str]:
@@ -20,12 +58,11 @@ def lines(result: Result) -> Iterator[str]:
                  == (threads, loop, size)]  # fmt: skip
         rate = f" at {result['open_rate_per_s'][str(threads)]:,.0f} calls/s in all" if loop == "open" else ""
         yield f"\n{threads} thread{'s' * (threads > 1)}, {loop} loop{rate}, records of {size:,} B"
-        yield from _columns([_HEADS, *(_row(titles[cell["peer"]], cell) for cell in cells)])
-    yield "\na call on one thread, in batches"
-    enabled = {time["peer"]: time["ns"] for time in result["enabled"]}
-    filtered = {time["peer"]: time["ns"] for time in result["filtered"]}
-    rows = [(titles[name], _time(enabled[name]), _time(filtered.get(name))) for name in enabled]
-    yield from _columns([("peer", "makes a record", "below the level"), *rows])
+        heads = ("peer", *(head for head, _ in FORMS.values()))
+        yield from _columns([heads, *(_row(titles[cell["peer"]], cell) for cell in cells)])
+    yield "\na call below the level, on one thread, in batches"
+    rows = [(titles[time["peer"]], time_text(time["ns"]["value"])) for time in result["filtered"]]
+    yield from _columns([("peer", "a call"), *rows])
     for entry in result["peers"]:
         if entry["missing"] is not None:
             yield f"\n{entry['title']}: {entry['missing']}"
@@ -33,38 +70,19 @@ def lines(result: Result) -> Iterator[str]:
         if cell["problem"] is not None:
             name = f"{titles[cell['peer']]}, {cell['threads']} threads, {cell['loop']} loop, {cell['record_bytes']:,} B"
             yield f"\n{name}: {cell['problem']}"
-    yield from _goals(result)
-
-
-def _goals(result: Result) -> Iterator[str]:
     yield "\ngoals"
     for goal in result["goals"]:
-        value = _NONE if goal["value"] is None else f"{goal['value']:.4g}"
+        value = NOTHING if goal["value"] is None else f"{goal['value']:.4g}"
         yield f"  {goal['name']}: {value} ({goal['goal']}): {goal['verdict']}"
 
 
 def _row(title: str, cell: Cell) -> tuple[str, ...]:
-    figures = cell["figures"]
-    times = (figures[name] for name in ("p50_ns", "p99_ns", "p999_ns", "max_ns", "interpreter_cpu_ns"))
-    rate, memory = figures["records_per_s"], figures["peak_bytes"]
     mark = "" if cell["kept_up"] is not False else " (does not keep up)"
-    return (
-        title + mark,
-        *(_time(time) for time in times),
-        _NONE if rate is None else f"{rate['value']:,.0f}",
-        _NONE if memory is None else f"{memory['value'] / 1e6:.1f} MB",
-        _share(figures["arrived_ratio"]),
-        _share(figures["kept_ratio"]),
-    )
+    return title + mark, *(_text(figure, cell["figures"].get(figure)) for figure in FORMS)
 
 
-def _time(estimate: Estimate | None) -> str:
-    return _NONE if estimate is None else duration_text(estimate["value"] / 1e9)
-
-
-def _share(estimate: Estimate | None) -> str:
-    # Rounded down: 100 % stands for all, and nothing less.
-    return _NONE if estimate is None else f"{int(estimate['value'] * 1000) / 10:g} %"
+def _text(figure: str, found: Estimate | None) -> str:
+    return NOTHING if found is None else FORMS[figure][1](found["value"])
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -78,7 +78,11 @@ class Client:
             trust_env=False,
         )
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Client:
+        """Return it."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
         """Close all connections."""
         await self._client.aclose()
 

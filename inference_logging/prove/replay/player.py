@@ -13,10 +13,12 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from inference_logging.prove.replay.client import Answer, Client, new_answer
 from inference_logging.prove.replay.schedule import Planned
+
+_SHOWN_EVERY_S: Final = 0.2
 
 
 class Pace(NamedTuple):
@@ -70,9 +72,13 @@ class Player:
         self._failure: BaseException | None = None
         self.state = State()
 
-    async def play(self, requests: Iterable[Planned]) -> None:
-        """Send all requests, and wait for their answers. SIGINT and SIGTERM end it early: see ``state``."""
+    async def play(self, requests: Iterable[Planned], show: Callable[[State], object] | None = None) -> State:
+        """Send all requests, and wait for their answers. SIGINT and SIGTERM end it early: see the state.
+
+        ``show`` is called several times a second.
+        """
         loop = asyncio.get_running_loop()
+        showing = asyncio.ensure_future(self._keep_showing(show)) if show is not None else None
         began = time.perf_counter()
         feeding = asyncio.ensure_future(self._feed(requests, began))
         self._feeding = feeding
@@ -85,6 +91,8 @@ class Player:
             if not self.state.is_interrupted and self._failure is None:
                 raise
         finally:
+            if showing is not None:
+                showing.cancel()
             for number in signals:
                 loop.remove_signal_handler(number)
             left = list(self._tasks)
@@ -94,6 +102,12 @@ class Player:
             self.state.elapsed_s = time.perf_counter() - began
         if self._failure is not None:
             raise self._failure
+        return self.state
+
+    async def _keep_showing(self, show: Callable[[State], object]) -> None:
+        while True:
+            show(self.state)
+            await asyncio.sleep(_SHOWN_EVERY_S)
 
     def _interrupt(self) -> None:
         self.state.is_interrupted = True

@@ -21,17 +21,6 @@ def paragraph(words: str, kind: str = "") -> str:
     return f"<p{_class(kind)}>{text(words)}</p>" if words else ""
 
 
-def folded(title: str, content: str, *, is_open: bool = False) -> str:
-    """Return HTML that a reader opens by its title."""
-    return f"<details{' open' if is_open else ''}><summary>{text(title)}</summary>{content}</details>"
-
-
-def listing(lines: str) -> str:
-    """Return lines as they are; each is safe by itself."""
-    shown = "\n".join(text(line) for line in lines.splitlines())
-    return f'<pre tabindex="0">{shown}</pre>'
-
-
 def points(lines: Iterable[str]) -> str:
     """Return a list; nothing without lines."""
     listed = "".join(f"<li>{text(line)}</li>" for line in lines)

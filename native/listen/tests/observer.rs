@@ -2,6 +2,7 @@
 
 mod after_response;
 mod plain;
+mod slot;
 mod streams;
 
 use crate::support::Bench;

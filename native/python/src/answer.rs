@@ -1,6 +1,6 @@
 //! The answer of a request while its messages pass: its beginning and the parts of its body.
 
-use super::asgi::{Message, content, copied, exact_bytes, item, text, whole_number};
+use super::asgi::{Message, content, copied, dict, exact_bytes, item, text, whole_number};
 use super::headers::content_of_headers;
 use super::held::Held;
 use super::middleware::RequestObserver;
@@ -15,7 +15,7 @@ impl RequestObserver {
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub(super) fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
-        let Ok(message) = message.cast::<PyDict>() else { return None };
+        let message = dict(message)?;
         let (keys, mut kept) = (&self.shared().keys, [None, None]);
         let seen = Message::read(&message, keys).unwrap_or_else(|| Message::look_up(&message, keys, &mut kept));
         let kinds = &self.shared().kinds;

@@ -137,6 +137,18 @@ pub fn mount_prefix<'a>(outermost: &Option<Bound<'_, PyAny>>, inner: &'a Option<
     text_of(inner).strip_prefix(text_of(outermost)).unwrap_or("")
 }
 
+/// Borrows a dictionary; None for anything else. The exact type is one comparison.
+#[inline]
+pub fn dict<'a, 'py>(object: Borrowed<'a, 'py, PyAny>) -> Option<Borrowed<'a, 'py, PyDict>> {
+    // SAFETY: a live object; its exact type is that of dictionaries.
+    unsafe {
+        if ffi::PyDict_CheckExact(object.as_ptr()) != 0 {
+            return Some(object.cast_unchecked());
+        }
+    }
+    object.cast().ok()
+}
+
 /// Borrows a dictionary's value; None if it is missing or its look-up fails.
 ///
 /// The value must be used or owned at once: foreign code (a key's comparison in the next look-up, an attribute, a truth

@@ -1,6 +1,6 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
-use super::asgi::{Keys, first_text, has_body, item, text, text_of};
+use super::asgi::{Keys, dict, first_text, has_body, item, text, text_of};
 use super::content;
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
@@ -96,7 +96,7 @@ impl RequestFactory {
 
     /// Return the ids of a new WebSocket connection.
     fn websocket_ids(&self, scope: &Bound<'_, PyAny>) -> PyResult<PyRequestIds> {
-        let scope = scope_dict(scope)?;
+        let scope = scope_dict(scope);
         let head = RequestStart::read(item(&scope, &self.shared.keys.headers));
         let recorded = &self.shared.requests.settings.recorded;
         let headers = if recorded.has_headers() {
@@ -127,7 +127,7 @@ impl RequestFactory {
         values: &Bound<'_, PyTuple>,
         texts: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        websocket::emit(&self.shared, &scope_dict(scope)?, ids.get(), severity, values, texts)
+        websocket::emit(&self.shared, &scope_dict(scope), ids.get(), severity, values, texts)
     }
 
     /// Draw new seeds for ids; call it in a forked child.
@@ -280,11 +280,7 @@ fn begin_bound<'py>(
     is_any_path: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let (now, factory) = (now_monotonic_nano(), this.get());
-    let copy = if scope.is_instance_of::<PyDict>() { None } else { Some(as_dict(scope)) };
-    let scope = match &copy {
-        Some(copy) => copy,
-        None => scope.cast::<PyDict>()?,
-    };
+    let scope = &scope_dict(scope);
     let keys = &factory.shared.scope_keys;
     let kind = keys.kind.of(scope);
     let is_constant = kind.is_some_and(|kind| kind.as_ptr() == factory.shared.keys.http.as_ptr());
@@ -334,8 +330,9 @@ fn begin_bound<'py>(
 }
 
 /// A scope as a dictionary.
-fn scope_dict<'py>(scope: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    if scope.is_instance_of::<PyDict>() { Ok(scope.cast::<PyDict>()?.clone()) } else { Ok(as_dict(scope)) }
+#[inline]
+fn scope_dict<'py>(scope: &Bound<'py, PyAny>) -> Bound<'py, PyDict> {
+    dict(scope.as_borrowed()).map_or_else(|| as_dict(scope), Borrowed::to_owned)
 }
 
 /// Copies a mapping that is no dictionary, in order to read it. Unreadable parts are left out.

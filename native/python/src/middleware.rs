@@ -3,7 +3,7 @@
 //! Every value is taken out of the message before the state is borrowed, since only that step can run foreign code (a key
 //! with its own `__eq__`).
 
-use super::asgi::{Message, content, copied, first, item, text, text_of};
+use super::asgi::{Message, content, copied, dict, first, item, text, text_of};
 use super::gil_cell::GilCell;
 use super::held::{Held, ended};
 use super::hot_path::Stopwatch;
@@ -301,7 +301,7 @@ impl RequestObserver {
     #[inline]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub(super) fn observe_received(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
-        let Ok(message) = message.cast::<PyDict>() else { return };
+        let Some(message) = dict(message) else { return };
         self.ids().look_for_span(py, true);
         let keys = &self.shared().keys;
         let seen = Message::read(&message, keys);

@@ -3,7 +3,7 @@
 //! It stands between the server's `send` and whatever the application gets, the observer's or itself, so that neither
 //! arm pays more for being timed than the other.
 
-use super::asgi::{Message, exact_bytes, text};
+use super::asgi::{Message, dict, exact_bytes, text};
 use super::calling::call;
 use super::gil_cell::GilCell;
 use super::held::{Held, ended};
@@ -13,7 +13,6 @@ use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use queue::system::now_monotonic_nano;
 use request::runtime::comparison::RequestTimer;
 
@@ -78,7 +77,7 @@ impl TimedSend {
 
 impl TimedSend {
     fn observe(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) {
-        let Ok(message) = message.cast::<PyDict>() else { return };
+        let Some(message) = dict(message) else { return };
         let (keys, mut kept) = (&self.factory.get().shared.keys, [None, None]);
         let seen = Message::read(&message, keys).unwrap_or_else(|| Message::look_up(&message, keys, &mut kept));
         let (has_content, more) = match seen.kind.map_or("", text) {

@@ -94,6 +94,9 @@ impl Capture {
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         let room = self.head_limit - self.head.len();
+        if room == 0 {
+            return self.push_tail(bytes);
+        }
         let (head, rest) = bytes.split_at(room.min(bytes.len()));
         if self.head.is_empty() {
             // Most bodies come in one piece: exactly its room is allocated, at once.
@@ -102,23 +105,45 @@ impl Capture {
             self.head.extend_from_slice(head);
         }
         if !rest.is_empty() {
-            self.push_tail(rest);
+            self.fill_tail(rest);
         }
     }
 
+    #[inline]
     fn push_tail(&mut self, bytes: &[u8]) {
+        if self.tail.len() == self.tail_limit && bytes.len() <= self.tail_limit {
+            self.replace_oldest(bytes);
+        } else {
+            self.fill_tail(bytes);
+        }
+    }
+
+    #[inline]
+    fn replace_oldest(&mut self, bytes: &[u8]) {
+        let (until_end, rest) = bytes.split_at(bytes.len().min(self.tail_limit - self.tail_at));
+        self.tail[self.tail_at..][..until_end.len()].copy_from_slice(until_end);
+        self.tail_at += until_end.len();
+        if self.tail_at == self.tail_limit {
+            self.tail[..rest.len()].copy_from_slice(rest);
+            self.tail_at = rest.len();
+        }
+        self.missing += bytes.len() as u64;
+    }
+
+    #[inline(never)]
+    fn fill_tail(&mut self, bytes: &[u8]) {
         let skipped = bytes.len().saturating_sub(self.tail_limit);
-        let bytes = &bytes[skipped..];
         self.missing += skipped as u64;
-        let room = (self.tail_limit - self.tail.len()).min(bytes.len());
-        let (fresh, over) = bytes.split_at(room);
+        let bytes = &bytes[skipped..];
+        let room = self.tail_limit - self.tail.len();
+        let (fresh, over) = bytes.split_at(room.min(bytes.len()));
+        if !self.tail.is_empty() {
+            // A body in several pieces, such as a stream, grows once.
+            self.tail.reserve_exact(room);
+        }
         self.tail.extend_from_slice(fresh);
-        self.missing += over.len() as u64;
         if !over.is_empty() {
-            let until_end = (self.tail.len() - self.tail_at).min(over.len());
-            self.tail[self.tail_at..self.tail_at + until_end].copy_from_slice(&over[..until_end]);
-            self.tail[..over.len() - until_end].copy_from_slice(&over[until_end..]);
-            self.tail_at = (self.tail_at + over.len()) % self.tail.len();
+            self.replace_oldest(over);
         }
     }
 

@@ -53,6 +53,8 @@ pub struct Passed {
     /// What they add, and what the first of them adds.
     pub kinds: Kinds,
     pub first: Kinds,
+    /// An event that has passed by now reports that the answer failed; not said with an event like the one before.
+    pub has_failed: bool,
 }
 
 impl Passed {
@@ -120,7 +122,7 @@ impl EventReader {
         // Most messages are one event like the last one.
         if self.start == Some(0) && !is_last && self.template.event(bytes) == Some(bytes.len()) {
             let kinds = self.template.kinds;
-            return Passed { chunks: 1, kinds, first: kinds };
+            return Passed { chunks: 1, kinds, first: kinds, has_failed: false };
         }
         self.read_any(bytes, is_last)
     }
@@ -159,6 +161,7 @@ impl EventReader {
         if passed.chunks > 0 {
             self.notes.stop();
         }
+        passed.has_failed = self.has_failed();
         passed
     }
 

@@ -101,18 +101,25 @@ impl InFlight {
         claimed.then(|| Ending(this.0))
     }
 
-    /// A chunk has passed.
+    /// Chunks have passed; `first_chunk` is the time of the first one.
     #[inline]
-    pub fn chunk(&self, progress: Progress, answer: Answer) {
+    pub fn chunks(&self, progress: Progress, first_chunk: u64, answer: Answer) {
         if let Some(slot) = self.0.live() {
-            if progress.chunks == 1 {
-                slot.write_first_chunk(progress.last_chunk);
-            }
-            // Later chunks of a stream change nothing of this.
-            if progress.chunks < 2 || answer.unknown_size {
+            // Later chunks change nothing of this.
+            if progress.last_chunk == first_chunk || answer.unknown_size {
+                slot.write_first_chunk(first_chunk);
                 slot.write_answer(answer);
             }
             slot.progress(progress);
+        }
+    }
+
+    /// Bytes of the answer have passed at `now` that end no chunk.
+    #[inline]
+    pub fn bytes_out(&self, chunks: u64, bytes: u64, now: u64, answer: Answer) {
+        if let Some(slot) = self.0.live() {
+            slot.write_answer(answer);
+            slot.bytes_pass(chunks, bytes, now);
         }
     }
 

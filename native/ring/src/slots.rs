@@ -7,7 +7,7 @@
 //! slot    word 0      [ state:32 | sequence:32 ]    0 FREE, OPEN, CLAIMED, ENDING (with the terminal record's sequence)
 //!         word 1      chunks so far                 publishes the progress at `chunks % 2`
 //!         word 2, 4   bytes of the answer           progress of an even, an odd number of chunks
-//!         word 3, 5   time of the last chunk        monotonic nanoseconds
+//!         word 3, 5   time of the last chunk        monotonic nanoseconds; the other half's may be later
 //!         word 6…     facts
 //! ```
 //!
@@ -128,6 +128,15 @@ impl<'a> Slot<'a> {
         self.words[CHUNKS].store(progress.chunks, Ordering::Release);
     }
 
+    /// Bytes of the answer have passed at `now` that end no chunk: `bytes` in all, after so many chunks. The time goes
+    /// into the half that the next chunk overwrites.
+    #[inline]
+    pub fn bytes_pass(&self, chunks: u64, bytes: u64, now: u64) {
+        let half = |chunks: u64| PROGRESS + (chunks as usize & 1) * 2;
+        self.words[half(chunks)].store(bytes, Ordering::Relaxed);
+        self.words[half(chunks + 1) + 1].store(now, Ordering::Relaxed);
+    }
+
     /// Reads how far the answer has come.
     #[must_use]
     pub fn read_progress(&self) -> Progress {
@@ -135,6 +144,13 @@ impl<'a> Slot<'a> {
         let half = PROGRESS + (chunks as usize & 1) * 2;
         let word = |at: usize| self.words[at].load(Ordering::Relaxed);
         Progress { chunks, bytes: word(half), last_chunk: word(half + 1) }
+    }
+
+    /// The last monotonic time at which a part of an answer passed.
+    #[must_use]
+    pub fn last_passed(&self) -> u64 {
+        let word = |at: usize| self.words[at].load(Ordering::Relaxed);
+        word(PROGRESS + 1).max(word(PROGRESS + 3))
     }
 
     /// Takes the right to end the request; returns whether the caller has it now.

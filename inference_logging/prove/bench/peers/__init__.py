@@ -1,7 +1,7 @@
 """The ways of logging that are compared, each as its own documentation recommends it for production.
 
-A module beside this one has the peers of one library, which it imports when a peer is opened and not before. What a
-result shows as a peer's settings is the source of the function that made them.
+A library is imported when a peer is opened and not before. What a result shows as a peer's settings is the source of
+the function that made them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,8 +51,7 @@ class Opened:
 class Peer:
     """A way of logging: ``opened`` opens it with the text of its records.
 
-    ``settings`` is the function that configures it. ``lossless`` says that what it accepts arrives, by its
-    documentation. ``is_json`` is false for a peer whose lines have a form of their own.
+    ``settings`` is the function that configures it. ``is_json`` is false for a peer whose lines have another form.
     """
 
     name: str
@@ -62,7 +62,6 @@ class Peer:
     modules: tuple[tuple[str, str], ...] = ()
     """Those it needs, by the names of their distributions."""
     ours: bool = False
-    lossless: bool = True
     writes: bool = True
     is_json: bool = True
 
@@ -72,37 +71,26 @@ class Peer:
 
 
 OURS: Final = "ours-event"
-"""The peer that ratios are made to."""
+"""The peer that most goals are about."""
 
 _MODULES: Final = {
-    "empty": "control",
-    "empty-again": "control",
-    "stdlib-null": "standard",
-    "stdlib-sync": "standard",
-    "stdlib-fsync": "standard",
-    "stdlib-queue": "standard",
-    "stdlib-simple-queue": "standard",
-    "structlog": "of_structlog",
-    "loguru": "of_loguru",
-    "loguru-enqueue": "of_loguru",
-    "picologging": "of_picologging",
-    "fapilog": "of_fapilog",
-    "fapilog-production": "of_fapilog",
-    "opentelemetry": "of_opentelemetry",
-    "uvicorn-access": "of_uvicorn",
-    "ours-event": "ours",
-    "ours-get-logger": "ours",
-    "ours-handler": "ours",
-    "ours-native-logger": "ours",
-    "ours-audit": "ours",
-}
-NAMES: Final = tuple(_MODULES)
+    "standard": (
+        "empty", "empty-again", "stdlib-null", "stdlib-sync", "stdlib-fsync", "stdlib-queue", "stdlib-simple-queue",
+    ),
+    "others": (
+        "structlog", "loguru", "loguru-enqueue", "picologging", "fapilog", "fapilog-production", "opentelemetry",
+        "uvicorn-access",
+    ),
+    "ours": ("ours-event", "ours-get-logger", "ours-handler", "ours-native-logger", "ours-audit"),
+}  # fmt: skip
+NAMES: Final = tuple(chain.from_iterable(_MODULES.values()))
 """All peers, in the order in which they are shown."""
 
 
 def peer(name: str) -> Peer:
-    """Return a peer by its name; the library is not imported by this."""
-    peers: tuple[Peer, ...] = import_module(f"{__name__}.{_MODULES[name]}").PEERS
+    """Return a peer by its name; no other library is imported by this."""
+    module = next(module for module, names in _MODULES.items() if name in names)
+    peers: tuple[Peer, ...] = import_module(f"{__name__}.{module}").PEERS
     return next(found for found in peers if found.name == name)
 
 

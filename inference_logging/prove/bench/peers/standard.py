@@ -1,4 +1,7 @@
-"""The standard library's loggers. Lines are made by orjson, which is quicker than the `json` of its cookbook."""
+"""The standard library's loggers, and the control: a call that does nothing, twice, whose difference is the noise.
+
+Lines are made by orjson, which is quicker than the `json` of the standard library's cookbook.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,15 @@ class SyncedFileHandler(logging.FileHandler):
         super().emit(record)
         if self.stream is not None:
             os.fsync(self.stream.fileno())
+
+
+def empty_call(_number: int) -> None:
+    """Do nothing."""
+
+
+@contextmanager
+def _control(_place: Place, _text: str) -> Iterator[Opened]:
+    yield Opened(empty_call, drain=nothing, filtered=empty_call)
 
 
 def null(_place: Place, logger: logging.Logger) -> None:
@@ -105,7 +117,9 @@ def _peer(name: str, title: str, configure: Any, **more: Any) -> Peer:
 
 
 PEERS: Final = (
-    _peer("stdlib-null", "NullHandler", null, lossless=False, writes=False),
+    Peer("empty", "empty call (control)", "Python", _control, empty_call, writes=False),
+    Peer("empty-again", "empty call, once more (noise)", "Python", _control, empty_call, writes=False),
+    _peer("stdlib-null", "NullHandler", null, writes=False),
     _peer("stdlib-sync", "FileHandler", sync),
     _peer("stdlib-fsync", "FileHandler + fsync", fsync),
     _peer("stdlib-queue", "QueueHandler", queued, opened=partial(_opened_queue, make=queue.Queue)),

@@ -96,7 +96,7 @@ fn a_killed_process_reports_what_each_of_its_requests_had_come_to() {
         stream.settle(&mut ids(1), "/v1", "/chat/{kind}");
         for chunks in 1..=3 {
             let progress = Progress { chunks, bytes: chunks * 11, last_chunk: STARTED + chunks * 20 * MS };
-            stream.chunk(progress, Answer { streamed: true, ..answer });
+            stream.chunks(progress, STARTED + 20 * MS, Answer { streamed: true, ..answer });
         }
         let waiting = begin(&producer, 2);
         drop(begin(&producer, 3));
@@ -299,7 +299,7 @@ fn a_process_that_closed_its_queue_in_order_has_ended_its_requests_itself() {
     bench.drain();
     assert_eq!(outcomes(&bench), expected(&[1, 2, 3].map(|number| (number, "server_shutdown"))));
     for request in in_flight {
-        request.chunk(Progress { chunks: 1, bytes: 1, last_chunk: 1 }, Answer::default());
+        request.chunks(Progress { chunks: 1, bytes: 1, last_chunk: 1 }, 1, Answer::default());
         assert!(request.end().is_none(), "its record is there");
     }
     let line = &bench.sink.events("request")[0];
@@ -429,7 +429,7 @@ fn a_forked_childs_copy_of_a_request_is_dead() {
     let before = words();
     // The work of the fork hook in the child.
     producer.after_fork_in_child();
-    request.chunk(Progress { chunks: 1, bytes: 1, last_chunk: 1 }, Answer::default());
+    request.chunks(Progress { chunks: 1, bytes: 1, last_chunk: 1 }, 1, Answer::default());
     request.bytes_in(7, b"1234567", (464, 480));
     request.settle(&mut ids(9), "", "/route");
     assert!(request.end().is_none());

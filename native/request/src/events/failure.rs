@@ -46,5 +46,6 @@ fn set<const MAX: usize>(held: &mut Held<MAX>, text: &[u8]) {
 }
 
 fn word<const MAX: usize>(held: &Held<MAX>) -> Option<&str> {
-    std::str::from_utf8(held.get()).ok().filter(|word| !word.is_empty())
+    // LiteLLM writes `None` where it knows nothing.
+    std::str::from_utf8(held.get()).ok().filter(|word| !matches!(*word, "" | "None"))
 }

@@ -122,7 +122,7 @@ impl Place {
                 b"text" | b"content" => Self::Content,
                 b"thinking" => Self::Reasoning,
                 b"partial_json" => Self::Tool,
-                b"stop_reason" => Self::Finish,
+                b"stop_reason" | b"finish_reason" => Self::Finish,
                 _ => Self::Other,
             },
             Self::Response => match key {

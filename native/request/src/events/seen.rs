@@ -155,7 +155,10 @@ impl Seen {
             Place::Object if text == b"error" => self.fact(fact::ERROR | fact::FAILED),
             Place::Object if text == b"response" => self.fact(fact::RESPONSE),
             Place::Status if text == b"failed" => self.fact(fact::STATUS_FAILED),
-            Place::Finish | Place::Reason if text == b"error" => self.fact(fact::GAVE_UP),
+            // Cohere's reasons are `ERROR` and `ERROR_LIMIT`.
+            Place::Finish | Place::Reason if text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case(b"error")) => {
+                self.fact(fact::GAVE_UP);
+            }
             Place::ErrorKind | Place::EventErrorKind => self.fails().set_kind(text),
             Place::ErrorCode | Place::EventCode => self.fails().set_code(text),
             Place::TextOutput => self.fact(fact::KNOWN),

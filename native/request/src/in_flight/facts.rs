@@ -223,10 +223,10 @@ pub trait SlotFacts {
         self.slot().words()[ANSWER].store(kept | flags | u64::from(answer.status), Ordering::Relaxed);
     }
 
-    /// The first chunk passes.
+    /// The first chunk passed at this time.
     #[inline]
-    fn write_first_chunk(&self, now: u64) {
-        self.slot().words()[FIRST_CHUNK].store(now, Ordering::Relaxed);
+    fn write_first_chunk(&self, first: u64) {
+        self.slot().words()[FIRST_CHUNK].store(first, Ordering::Relaxed);
     }
 
     /// Reads all facts. The slot has lost its owner, or is claimed.
@@ -309,7 +309,7 @@ pub trait SlotFacts {
     /// The last monotonic time at which the slot's process showed life; free slots have it too.
     #[must_use]
     fn last_sign(&self) -> u64 {
-        self.slot().words()[STARTED].load(Ordering::Relaxed).max(self.slot().read_progress().last_chunk)
+        self.slot().words()[STARTED].load(Ordering::Relaxed).max(self.slot().last_passed())
     }
 }
 

@@ -50,37 +50,57 @@ impl Observer {
             // Servers refuse messages after the end.
             return 0;
         }
+        if !(more && self.events.is_some()) {
+            return self.first_or_last_part(bytes, more, now, settings);
+        }
+        self.bytes_out += bytes.len() as u64;
+        if let Some(capture) = &mut self.response_body {
+            capture.push(bytes);
+        }
+        self.pass(bytes, true, now, settings)
+    }
+
+    /// A part of the answer's body before which there was none, or after which there is none.
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
+    fn first_or_last_part(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
         // Events that come in one message are a stream too.
         self.streamed |= !more && !self.streamed && (self.form == Form::Stream || are_events(bytes));
         self.part(bytes.len() as u64, more, now);
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
         }
-        let chunks = if self.streamed { self.read_part(bytes, more, now, settings) } else { self.read_whole(bytes) };
-        if chunks > 0 {
-            self.chunks_pass(chunks, now, settings);
-        } else if !bytes.is_empty() {
-            self.note_progress(now);
+        if self.streamed {
+            if self.events.is_none() && !bytes.is_empty() {
+                self.events = Some(Self::begin_events(self.form, self.response_body.as_deref(), settings));
+            }
+            return self.pass(bytes, more, now, settings);
         }
-        chunks
+        if self.is_json && names_failure(bytes) {
+            self.read_document(bytes);
+        }
+        if bytes.is_empty() {
+            return 0;
+        }
+        self.chunks_pass(1, now, settings);
+        1
     }
 
     /// Reads a part of a stream.
     #[inline]
-    fn read_part(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
-        if bytes.is_empty() && (more || self.events.is_none()) {
-            return 0;
-        }
-        let events = match &mut self.events {
-            Some(events) => events,
-            None => self.events.insert(Self::begin_events(self.form, self.response_body.as_deref(), settings)),
-        };
+    fn pass(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
+        let Some(events) = self.events.as_mut().filter(|_| !more || !bytes.is_empty()) else { return 0 };
         let passed = events.read(bytes, !more);
-        self.unusual |= events.has_failed();
+        self.unusual |= passed.has_failed;
         if !bytes.is_empty() {
             self.timeline.bytes(now);
         }
         self.timeline.kinds(&passed, now);
+        if passed.chunks > 0 {
+            self.chunks_pass(passed.chunks, now, settings);
+        } else if !bytes.is_empty() {
+            self.bytes_pass(now);
+        }
         passed.chunks
     }
 
@@ -93,14 +113,6 @@ impl Observer {
     }
 
     /// Reads a body that came in one piece, which may be a document that reports a failure.
-    #[inline]
-    fn read_whole(&mut self, bytes: &[u8]) -> u32 {
-        if self.is_json && names_failure(bytes) {
-            self.read_document(bytes);
-        }
-        u32::from(!bytes.is_empty())
-    }
-
     #[cold]
     #[inline(never)]
     fn read_document(&mut self, document: &[u8]) {
@@ -116,7 +128,7 @@ impl Observer {
             return;
         }
         self.part(bytes.len() as u64, more, now);
-        self.note_progress(now);
+        self.bytes_pass(now);
     }
 
     #[inline]

@@ -22,19 +22,18 @@ impl Observer {
     /// Chunks of the answer pass.
     #[inline]
     pub(super) fn chunks_pass(&mut self, chunks: u32, now: u64, settings: &ObserverSettings) {
-        let limit = self.gaps_limit(settings);
-        for _ in 0..chunks {
-            self.timeline.chunk(now, limit);
-        }
-        self.note_progress(now);
-    }
-
-    /// A part of the answer passes.
-    #[inline]
-    pub(super) fn note_progress(&self, now: u64) {
+        self.timeline.chunks_pass(chunks, now, self.gaps_limit(settings));
         if let Some(in_flight) = &self.in_flight {
             let progress = Progress { chunks: self.timeline.chunks(), bytes: self.bytes_out, last_chunk: now };
-            in_flight.chunk(progress, self.answer());
+            in_flight.chunks(progress, self.timeline.first(), self.answer());
+        }
+    }
+
+    /// A part of the answer passes that ends no chunk.
+    #[inline]
+    pub(super) fn bytes_pass(&self, now: u64) {
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.bytes_out(self.timeline.chunks(), self.bytes_out, now, self.answer());
         }
     }
 

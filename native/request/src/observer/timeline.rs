@@ -16,8 +16,10 @@ pub struct Timeline {
     first: u64,
     last: u64,
     chunks: u64,
+    /// In nanoseconds.
     gap_min: u64,
     gap_max: u64,
+    /// In microseconds.
     gaps: Vec<u32>,
 }
 
@@ -59,21 +61,41 @@ impl Timeline {
         }
     }
 
-    /// Counts a chunk at `now`; keeps at most so many gaps.
+    /// Counts chunks at `now`, at least one; keeps at most so many gaps.
     #[inline]
-    pub fn chunk(&mut self, now: u64, gaps_limit: usize) {
-        self.chunks += 1;
-        if self.chunks == 1 {
+    pub fn chunks_pass(&mut self, chunks: u32, now: u64, gaps_limit: usize) {
+        if self.chunks == 0 {
             self.first = now;
         } else {
-            let gap = now.saturating_sub(self.last) / 1000;
-            self.gap_min = self.gap_min.min(gap);
-            self.gap_max = self.gap_max.max(gap);
-            if self.gaps.len() < gaps_limit {
-                self.gaps.push(u32::try_from(gap).unwrap_or(u32::MAX));
-            }
+            self.gap(now.saturating_sub(self.last), gaps_limit);
         }
+        if chunks > 1 {
+            self.no_gaps(chunks - 1, gaps_limit);
+        }
+        self.chunks += u64::from(chunks);
         self.last = now;
+    }
+
+    /// More chunks came in the same message.
+    #[cold]
+    #[inline(never)]
+    fn no_gaps(&mut self, chunks: u32, limit: usize) {
+        (0..chunks).for_each(|_| self.gap(0, limit));
+    }
+
+    #[inline]
+    fn gap(&mut self, nano: u64, limit: usize) {
+        self.gap_min = self.gap_min.min(nano);
+        self.gap_max = self.gap_max.max(nano);
+        if self.gaps.len() < limit {
+            self.gaps.push(u32::try_from(nano / 1000).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// When the first chunk passed.
+    #[inline]
+    pub const fn first(&self) -> u64 {
+        self.first
     }
 
     /// How many chunks have passed.
@@ -104,9 +126,9 @@ impl Timeline {
         Stream {
             chunks: Some(self.chunks),
             first_s: is_seen.then(|| seconds(self.first - started)),
-            gap_min: has_gaps.then_some(self.gap_min),
+            gap_min: has_gaps.then_some(self.gap_min / 1000),
             gap_mean: (span / 1000).checked_div(gaps),
-            gap_max: has_gaps.then_some(self.gap_max),
+            gap_max: has_gaps.then_some(self.gap_max / 1000),
             gaps: Gaps(&self.gaps),
             gaps_truncated: Some(gaps - self.gaps.len() as u64).filter(|left| *left > 0 && !self.gaps.is_empty()),
             span: Unwritten((has_gaps && is_seen).then(|| seconds(span))),

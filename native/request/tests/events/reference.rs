@@ -135,9 +135,11 @@ impl Truth {
             Value::Number(number) => number.to_string() != "0",
             _ => true,
         };
-        let reasons = ["done_reason", "finish_reason", "stop_reason"].iter().any(|key| value[*key] == "error")
-            || value["delta"]["stop_reason"] == "error"
-            || value["choices"].as_array().is_some_and(|all| all.iter().any(|one| one["finish_reason"] == "error"));
+        let is_error =
+            |reason: &Value| reason.as_str().is_some_and(|reason| reason.to_ascii_lowercase().starts_with("error"));
+        let reasons = ["done_reason", "finish_reason", "stop_reason"].iter().any(|key| is_error(&value[*key]))
+            || ["finish_reason", "stop_reason"].iter().any(|key| is_error(&value["delta"][*key]))
+            || value["choices"].as_array().is_some_and(|all| all.iter().any(|one| is_error(&one["finish_reason"])));
         let wrapped = value["response"].is_object() && value["response"]["status"] == "failed";
         let is_error = value["object"] == "error";
         let is_failed = has_error || reasons || wrapped || is_error || is_failed(kind) || is_failed(name);

@@ -33,6 +33,12 @@ pub const FAILURES: &[(&str, &str, &str)] = &[
         "server_error",
     ),
     ("data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"error\"}]}\n\n", "stream_error", ""),
+    ("data: {\"type\":\"message-end\",\"delta\":{\"finish_reason\":\"ERROR\"}}\n\n", "stream_error", ""),
+    (
+        "data: {\"error\":{\"message\":\"x\",\"type\":\"None\",\"param\":\"None\",\"code\":\"500\"}}\n\n",
+        "stream_error",
+        "500",
+    ),
     (
         "data: {\"object\":\"error\",\"message\":\"x\",\"type\":\"BadRequestError\",\"code\":400}\n\n",
         "BadRequestError",
