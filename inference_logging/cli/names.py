@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from inference_logging.read.segments import Record
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS
+from inference_logging.read.segments.columns import TABLES
 from inference_logging.read.where import ALIASES, Condition, is_absent, look_up, nearest
 
 EVENTS: Final = frozenset(
@@ -20,7 +20,7 @@ EVENTS: Final = frozenset(
     }
 )  # fmt: skip
 """The events of this package itself; if a directory has none of them, that is an answer."""
-FIELDS: Final = frozenset({*HEAD, *LOGS, *REQUESTS, *ALIASES})
+FIELDS: Final = frozenset({*TABLES["records"], *ALIASES})
 
 
 class Names:

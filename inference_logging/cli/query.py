@@ -25,7 +25,7 @@ from inference_logging.cli.query_rows import FORMS, ROWS_AT_ONCE
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments import Segment, read_segment
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import RESOURCE, TABLES
 from inference_logging.read.table.engine import connected
 from inference_logging.read.table.engine import name as quoted
 from inference_logging.read.table.engine import text as literal
@@ -215,13 +215,13 @@ def _connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
     # Each thread has a buffer of its own.
     threads = connection.execute("SELECT current_setting('threads')").fetchall()[0][0]
     connection.execute(f"SET threads = {min(threads, within)}")
-    known = {**HEAD, **LOGS, **REQUESTS}
+    known = TABLES["records"]
     found = _found(connection, paths, {**known, **RESOURCE}, min(within, _MOST_AT_ONCE))
     headers = {name: kind for name, kind in found.items() if name.startswith(_HEADERS)}
     _add_resources(connection, segments)
     _view(connection, "records", paths, {**known, **found})
-    _view(connection, "requests", paths, {**HEAD, **REQUESTS, **headers}, "request")
-    _view(connection, "logs", paths, {**HEAD, **LOGS}, "log")
+    _view(connection, "requests", paths, {**TABLES["requests"], **headers}, "request")
+    _view(connection, "logs", paths, TABLES["logs"], "log")
     connection.execute(f"SET allowed_paths = {literals(paths)}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments import columns
 from inference_logging.read.where import ALIASES, nearest
 
 TABLES: Final = {
@@ -15,7 +15,7 @@ TABLES: Final = {
     "records": ("record", "records"),
 }
 """What each table has, in words: one, many."""
-_COLUMNS: Final = {**HEAD, **LOGS, **REQUESTS, **RESOURCE}
+_COLUMNS: Final = {**columns.TABLES["records"], **columns.RESOURCE}
 _DOTTED: Final = sorted(name for name in _COLUMNS if "." in name)
 # DuckDB takes user in user.tier for a table.
 _UNKNOWN: Final = re.compile(r'(?:Referenced (?:column|table)|column named|Column) "([^"]+)"')

@@ -13,7 +13,7 @@ import click
 
 from inference_logging.cli.options import Place
 from inference_logging.read.segments import segments
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import EVENTS, RESOURCE, TABLES
 from inference_logging.read.segments.rows import OTHER
 from inference_logging.read.table.engine import connected, name, text, texts
 
@@ -32,20 +32,14 @@ def connect(tables: Sequence[Path], place: Place) -> DuckDBPyConnection:
     connection = connected()
     source = f"read_parquet({texts(paths)}, union_by_name = true)"
     services = f'"service.name" IN {_tuple(place.prefixes)}' if place.prefixes else "true"
-    _view(connection, "records", [*HEAD, *LOGS, *REQUESTS, *RESOURCE, OTHER], f"{source} WHERE {services}")
-    for table, event, columns in (("requests", "request", REQUESTS), ("logs", "log", LOGS)):
-        condition = f"{source} WHERE event_name = '{event}' AND {services}"
-        _view(connection, table, [*HEAD, *columns, *RESOURCE, OTHER], condition)
+    for table, columns in TABLES.items():
+        events = f"event_name = '{EVENTS[table]}'" if EVENTS[table] is not None else "true"
+        names = ", ".join(map(name, [*columns, *RESOURCE, OTHER]))
+        connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM {source} WHERE {events} AND {services}")
     connection.execute(f"SET allowed_paths = {texts(paths)}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
-
-
-def _view(connection: DuckDBPyConnection, table: str, columns: Iterable[str], source: str) -> None:
-    # A column can be one of two events: it is named once.
-    names = ", ".join(dict.fromkeys(map(name, columns)))
-    connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM {source}")
 
 
 def _tuple(values: Iterable[str]) -> str:

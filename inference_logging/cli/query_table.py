@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging.read.segments import Segment
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import EVENTS, RESOURCE, TABLES
 from inference_logging.read.table.catalog import Catalog, Entry, IncompleteError
 from inference_logging.read.table.columns import KINDS, TIMESTAMP
 from inference_logging.read.table.engine import connected, name, text
@@ -20,13 +20,8 @@ from inference_logging.read.table.search import source
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_EVENTS: Final[dict[str, str | None]] = {"requests": "request", "logs": "log", "records": None}
-_TYPES: Final = {**HEAD, **LOGS, **REQUESTS, **RESOURCE}
-_OF_TABLES: Final = {
-    "requests": {**HEAD, **REQUESTS, **RESOURCE},
-    "logs": {**HEAD, **LOGS, **RESOURCE},
-    "records": _TYPES,
-}
+_OF_TABLES: Final = {table: {**columns, **RESOURCE} for table, columns in TABLES.items()}
+_TYPES: Final = _OF_TABLES["records"]
 _COLUMNS: Final = KINDS.keys() & _TYPES.keys()
 _SOURCES: Final = frozenset({"BASE_TABLE", "SUBQUERY", "JOIN", "EMPTY"})
 """Sources of rows that do not look into the catalogue, as DESCRIBE and table functions do."""
@@ -126,7 +121,7 @@ def _plan(sql: str, columns: Mapping[str, Sequence[str]]) -> object:
 
 
 def _view(connection: DuckDBPyConnection, table: str, columns: Sequence[str], entries: Sequence[Entry]) -> None:
-    event = _EVENTS[table]
+    event = EVENTS[table]
     condition = "true" if event is None else f"event_name = {text(event)}"
     exact = ", ".join(
         f"CAST({name(column)} AS {_TYPES[column]}) AS {name(column)}" if column == TIMESTAMP else name(column)
@@ -166,7 +161,7 @@ def _tables(sql: str) -> list[str]:
     stars = sum(node.get("class") == "STAR" for node in nodes)
     plain = sum(one["class"] == "STAR" and not one["columns"] for node in nodes for one in node.get("select_list", ()))
     plain += sum(one["expression"]["class"] == "STAR" for node in nodes for one in node.get("orders", ()))  # BY ALL
-    if stars > plain or not named or not named <= _EVENTS.keys() or not sources <= _SOURCES:
+    if stars > plain or not named or not named <= EVENTS.keys() or not sources <= _SOURCES:
         raise _TooMuchError
     return sorted(named)
 

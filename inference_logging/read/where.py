@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from inference_logging.read.segments.columns import HEAD, LOGS, MODEL, REQUESTS
+from inference_logging.read.segments.columns import MODEL, TABLES
 
 OPERATORS: Final = (
     "FIELD, operator and VALUE: = equal, != not equal or absent, < <= > >= (numbers by size, text by order), "
@@ -43,7 +43,7 @@ _WITH_ALIAS: Final = {field for fields in ALIASES.values() for field in fields}
 
 _MEANT: Final = {"==": "=", "=>": ">=", "<>": "!="}
 """What is no operator here, and the one that is meant."""
-_NUMBERS: Final = {name for name, kind in {**HEAD, **LOGS, **REQUESTS}.items() if kind.endswith(("INT", "DOUBLE"))}
+_NUMBERS: Final = {name for name, kind in TABLES["records"].items() if kind.endswith(("INT", "DOUBLE"))}
 _SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _TIME: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})")
 

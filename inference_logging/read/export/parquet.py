@@ -14,7 +14,7 @@ import orjson
 from inference_logging.read.export.formats import Options
 from inference_logging.read.export.requests import LeftOut, Request
 from inference_logging.read.export.spool import Row
-from inference_logging.read.segments.columns import HEAD, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import RESOURCE, TABLES
 from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.read.table.engine import connected
 from inference_logging.read.table.parquet import SETTINGS, ParquetFile
@@ -32,7 +32,7 @@ class Writer:
     def __init__(self, options: Options) -> None:
         """Take whether texts are wanted. Raises ``MissingExtraError`` without DuckDB."""
         self._connection = connected("export --format parquet", "query", **SETTINGS)
-        columns = {name: kind for name, kind in {**HEAD, **REQUESTS, **RESOURCE}.items() if name not in _TEXTS}
+        columns = {name: kind for name, kind in {**TABLES["requests"], **RESOURCE}.items() if name not in _TEXTS}
         self._columns = {**columns, **(_TEXTS if options.with_text else {})}
 
     def row(self, request: Request) -> bytes | LeftOut:

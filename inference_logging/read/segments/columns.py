@@ -40,3 +40,9 @@ RESOURCE: Final = _of("resource")
 """The columns that a segment's header gives to each of its records."""
 REQUESTS: Final = _of("server", "listener")
 """The columns that request records add: from the server or the listener, which reads bodies and derives values."""
+EVENTS: Final[Mapping[str, str | None]] = {"requests": "request", "logs": "log", "records": None}
+"""The tables of SQL, and the event that each has; None: every event."""
+TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "requests": {**HEAD, **REQUESTS}, "logs": {**HEAD, **LOGS}, "records": {**HEAD, **LOGS, **REQUESTS},
+}  # fmt: skip
+"""The columns of each, but for those of the resource."""

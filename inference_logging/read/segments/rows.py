@@ -7,17 +7,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from inference_logging.read.segments.columns import HEAD, LOGS, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import RESOURCE, TABLES
 
 OTHER: Final = "other"
-COLUMNS: Final[Mapping[str, str]] = {**HEAD, **LOGS, **REQUESTS, **RESOURCE, OTHER: "JSON"}
+COLUMNS: Final[Mapping[str, str]] = {**TABLES["records"], **RESOURCE, OTHER: "JSON"}
 """Name and DuckDB's type."""
-OWN: Final = {name: kind for name, kind in COLUMNS.items() if name not in RESOURCE and name != OTHER}
-"""Those of the record itself."""
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z", re.ASCII)
 
 
-def row(record: Mapping[str, Any], columns: Mapping[str, str] = OWN) -> dict[str, Any]:
+def row(record: Mapping[str, Any], columns: Mapping[str, str] = TABLES["records"]) -> dict[str, Any]:
     """Return a record as a row: values that fit their column, and the others below ``other``."""
     fitting: dict[str, Any] = {}
     other: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from inference_logging.read.outcomes import FAILED
-from inference_logging.read.segments.columns import FIELDS, HEAD, LOGS, MODEL, REQUESTS, RESOURCE
+from inference_logging.read.segments.columns import EVENTS, FIELDS, MODEL, RESOURCE, TABLES
 from inference_logging.read.segments.rows import COLUMNS as OF_QUERY
 from inference_logging.read.segments.rows import OTHER
 
@@ -96,11 +96,10 @@ def text(ttl_days: int | None = None) -> str:
 def views(*, anew: bool = False) -> list[str]:
     """Return the views that questions are asked of; ``anew``: also where they are there."""
     make = "CREATE OR REPLACE VIEW" if anew else "CREATE VIEW IF NOT EXISTS"
-    events = {"requests": ("request", {**HEAD, **REQUESTS}), "logs": ("log", {**HEAD, **LOGS})}
     made = [
-        f"{make} {view} AS\nSELECT {_names({**columns, **RESOURCE, OTHER: ''})}\n"
-        f"FROM {RECORDS} FINAL WHERE event_name = '{event}'"
-        for view, (event, columns) in events.items()
+        f"{make} {view} AS\nSELECT {_names({**TABLES[view], **RESOURCE, OTHER: ''})}\n"
+        f"FROM {RECORDS} FINAL WHERE event_name = '{EVENTS[view]}'"
+        for view in ("requests", "logs")
     ]
     return [*made, f"{make} {MINUTES} AS\n{_minutes()}"]
 

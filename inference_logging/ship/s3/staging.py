@@ -18,9 +18,9 @@ import orjson
 
 from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.read.segments import Segment
-from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.segments.columns import RESOURCE, TABLES
 from inference_logging.read.segments.reading import LineJoiner
-from inference_logging.read.segments.rows import COLUMNS, OTHER, OWN, row
+from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.read.table.engine import connected
 from inference_logging.read.table.parquet import SETTINGS, ParquetFile
 from inference_logging.ship.s3.manifest import Account, Content
@@ -160,7 +160,7 @@ class _Parquet:
     def __init__(self, path: Path, account: Account) -> None:
         self._account = account
         connection = connected("format=parquet", "query", **SETTINGS)
-        self._table = ParquetFile(connection, path, {**OWN, OTHER: COLUMNS[OTHER], **RESOURCE})
+        self._table = ParquetFile(connection, path, {**TABLES["records"], OTHER: "JSON", **RESOURCE})
 
     def add(self, _lines: bytes, records: list[Parsed]) -> None:
         declared = self._account.header.get("resource")
