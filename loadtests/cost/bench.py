@@ -48,12 +48,9 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = harness.parser(__doc__)
+    parser = harness.parser(__doc__, keeps=True)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, "all"], default="all", metavar="SECTION")
-    parser.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
     options = parser.parse_args()
-    if options.keep and options.quick:
-        parser.error("argument --keep: not allowed with argument --quick")
     if options.keep and "all" not in options.sections:
         parser.error(f"--keep with {' '.join(options.sections)}: only the result of all sections is kept")
     return options

@@ -7,13 +7,18 @@ mood hits all of them alike); the spread is the lowest and highest round. A goal
 from __future__ import annotations
 
 import platform
+import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from inference_logging.prove.bench import machine as bench_machine
+from inference_logging.prove.bench.text import number_text
 from inference_logging.read.pages.content import Table
 
 
@@ -52,9 +57,9 @@ class Figure(NamedTuple):
     def cells(self) -> tuple[str, ...]:
         """Return the row of the report's table."""
         low, high = min(self.rounds), max(self.rounds)
-        spread = f"({_number(low)} … {_number(high)})" if len(self.rounds) > 1 else ""
+        spread = f"({number_text(low)} … {number_text(high)})" if len(self.rounds) > 1 else ""
         verdict = self.goal.verdict(self.value) if self.goal else ""
-        return self.name, f"{_number(self.value)} {self.unit}".rstrip(), spread, verdict
+        return self.name, f"{number_text(self.value)} {self.unit}".rstrip(), spread, verdict
 
     def as_json(self) -> dict[str, Any]:
         """Return the figure for the file of ``--json``."""
@@ -105,19 +110,23 @@ def pairwise(combine: Callable[[float, float], float], left: Iterable[float], ri
 
 
 def machine() -> dict[str, str]:
-    """Return date, processor, kernel, interpreter and load, which must be read with the figures."""
+    """Return date, processor, kernel, interpreter with its build, load, and packages that figures depend on."""
     place = bench_machine.machine(bench_machine.load(), "")
+    packages = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette", "inferlog")
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": f"{place['cpu']}, {place['cores']} cores usable",
         "kernel": f"{platform.system()} {place['kernel']}",
-        "python": f"{platform.python_implementation()} {place['python']}",
+        "python": f"{platform.python_implementation()} {place['python']}, {_build()}",
         "load average": " ".join(f"{value:.2f}" for value in place["load_before"]),
+        "packages": ", ".join(f"{name} {version(name)}" for name in packages),
     }
 
 
-def _number(value: float) -> str:
-    magnitude = abs(value)
-    if magnitude >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if magnitude >= 100 else f"{value:.2f}" if magnitude >= 10 else f"{value:.3f}"
+def _build() -> str:
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        return "built with PGO (--enable-optimizations)"
+    # Debian profiles in its own rules, of which the interpreter knows nothing.
+    if sys.base_prefix == "/usr" and Path("/etc/debian_version").exists():
+        return "Debian's build, which has PGO"
+    return "built without PGO"

@@ -1,17 +1,12 @@
-"""What `bench_turns` prints: rows with a verdict, which the control allows; and where it ran."""
+"""What `bench_turns` prints: rows with a verdict, if the control allows one."""
 
 from __future__ import annotations
 
-import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.interval import Interval
-from loadtests.cost.bench_report import machine
 
 LEAST_BLOCKS: Final = 20
 """Fewer say nothing, so even a short measurement goes on until there are as many."""
@@ -60,20 +55,3 @@ def _cell(found: Mapping[str, float] | float | None) -> str:
     if found is None:
         return ""
     return f"{found:.2f}" if isinstance(found, float) else str(Interval(**found))
-
-
-def place() -> dict[str, str]:
-    """Return the machine, the interpreter with its build, and the packages that the figures depend on."""
-    packages = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette", "inferlog")
-    found = machine()
-    found["python"] += f", {_build()}"
-    return found | {"packages": ", ".join(f"{name} {version(name)}" for name in packages)}
-
-
-def _build() -> str:
-    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
-        return "built with PGO (--enable-optimizations)"
-    # Debian profiles in its own rules, of which the interpreter knows nothing.
-    if sys.base_prefix == "/usr" and Path("/etc/debian_version").exists():
-        return "Debian's build, which has PGO"
-    return "built without PGO"

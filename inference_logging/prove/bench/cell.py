@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import math
 import os
 import sys
 import threading
@@ -36,6 +35,7 @@ from inference_logging.prove.bench.record import (
     text_of,
     wrong_fields,
 )
+from inference_logging.read.stats.interval import quantile
 
 BYTES_PER_CELL: Final = 64 << 20
 """A closed loop ends earlier once it may have made this many bytes of records: files would fill the disk's cache."""
@@ -146,7 +146,7 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
     late_ns = start_ns + int(order.seconds * (1 + _LATE) * 1e9)
     in_time = ended_ns <= late_ns and drained_ns <= late_ns + int(_FLUSH_S * 1e9)
     return {
-        **{name: _quantile(times, share) for name, share in _QUANTILES.items()},
+        **{name: quantile(times, share) if times else None for name, share in _QUANTILES.items()},
         "interpreter_cpu_ns": cpu / accepted if accepted else None,
         "calls": calls,
         "accepted": accepted,
@@ -159,11 +159,6 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
 
 
 _QUANTILES: Final = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "max_ns": 1.0}
-
-
-def _quantile(ordered: list[int], share: float) -> float | None:
-    """Return the smallest value that at least ``share`` of the values do not exceed; None without values."""
-    return float(ordered[max(math.ceil(share * len(ordered)) - 1, 0)]) if ordered else None
 
 
 def _joined(all_timings: list[Timings]) -> array[int]:

@@ -11,6 +11,13 @@ from inference_logging.read.stats.summary import duration_text, short_count
 NOTHING: Final = "–"
 
 
+def number_text(value: float) -> str:
+    """Return a number with three digits that say something, and no fewer of a larger one."""
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}"
+
+
 def time_text(nanoseconds: float) -> str:
     """Return a time, which may be that of an instruction or of a stall."""
     if 0 < abs(nanoseconds) < 1000:
