@@ -176,12 +176,14 @@ def parser(description: str | None, *, keeps: bool = False) -> argparse.Argument
     return made
 
 
-def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def measured(
+    options: argparse.Namespace, command: str, how: str, measure: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
     """Print where and how is measured, measure, and return what was found; ``--json`` also writes it."""
     seen_on = machine()
     print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
     print(how + "; QUICK: the figures mean nothing" * options.quick, flush=True)
-    found = {"machine": seen_on, "quick": options.quick, **measure()}
+    found = {"command": command, "machine": seen_on, "quick": options.quick, **measure()}
     print(f"\nload average now {machine()['load average']}")
     write(options.json, found)
     return found

@@ -22,8 +22,8 @@ from loadtests.turns import bench_turns
 from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
 from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
-from loadtests.turns.bench_turns_peers import rows_of as arm_rows
-from loadtests.turns.bench_turns_report import Case, doubt, verdict
+from loadtests.turns.bench_turns_rows import Case, doubt, verdict
+from loadtests.turns.bench_turns_rows import rows_of as arm_rows
 from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
 
 JUDGED = [figure for figure in FIGURES if figure.is_judged]

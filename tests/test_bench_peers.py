@@ -20,7 +20,6 @@ from inference_logging.prove.bench.record import (
     FIRST_NUMBER,
     WARM_UP_NUMBER,
     count_arrived,
-    count_warm_up,
     fields,
     wrong_fields,
 )
@@ -114,7 +113,6 @@ def test_a_record_that_arrives_twice_counts_once_and_warm_up_does_not_count(tmp_
     (tmp_path / "access").write_text(f'"POST /?number={FIRST_NUMBER + 2}&text=x"\n')
     arrived = count_arrived(tmp_path)
     assert (arrived.records, arrived.repeated) == (3, 1)
-    assert count_warm_up(tmp_path) == 1
 
 
 def test_a_line_with_another_value_is_noticed() -> None:

@@ -26,7 +26,7 @@ from loadtests.compare.load import LoadError, locust
 from loadtests.compare.measure import Cores, ServerError, records, serving
 from loadtests.turns.bench_turns import Load, running
 from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
-from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case
+from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case
 from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
 
 CONNECTIONS: Final = 16

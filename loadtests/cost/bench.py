@@ -42,7 +42,7 @@ def main() -> None:
         print(f"\n{_summary(list(reports.values()))}", flush=True)
         return {"sections": {name: report.as_json() for name, report in reports.items()}}
 
-    found = harness.measured(options, "median (lowest … highest round)", measure)
+    found = harness.measured(options, "make bench", "median (lowest … highest round)", measure)
     if options.keep:
         print(f"kept in {keep('bench', found)}")
 

@@ -248,7 +248,7 @@ def main() -> None:
         return {"sections": [report.as_json() for report in modes(place, options.modes, options.quick)]}
 
     where = f"API server on core {place.api}, engine on core {place.engine}, client on core {place.client}"
-    harness.measured(options, f"{where}; median (lowest … highest round)", measure)
+    harness.measured(options, "make bench-vllm", f"{where}; median (lowest … highest round)", measure)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ from loadtests.harness import HOST, memory_directory, scratch_directory
 from loadtests.results import keep
 from loadtests.turns.bench_turns_arms import COMPARED
 from loadtests.turns.bench_turns_inside import inside
-from loadtests.turns.bench_turns_peers import rows_of
-from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case, table
+from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case, rows_of, table
 from loadtests.turns.bench_turns_slices import Block
 
 SERVER: Final = "loadtests.turns.bench_turns_server"
@@ -140,7 +139,9 @@ def main() -> None:
             print(f"\n{table(name, rows)}")
         return {"parts": found}
 
-    found = harness.measured(options, "garbage collector: on, what was there before is frozen", measure)
+    found = harness.measured(
+        options, "make bench-turns", "what was there before is out of the garbage collector", measure
+    )
     for name, rows in found.pop("parts").items() if options.keep else ():
         print(f"kept in {keep(name, {**found, 'rows': rows})}")
 

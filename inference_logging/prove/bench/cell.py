@@ -31,7 +31,6 @@ from inference_logging.prove.bench.record import (
     NUMBERS_PER_THREAD,
     WARM_UP_NUMBER,
     count_arrived,
-    count_warm_up,
     text_of,
     wrong_fields,
 )
@@ -87,7 +86,7 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
     all_timings = [Timings(space(calls)) for calls in _room(order)]
     counts_peak, before = forget_peak(), resident_bytes()
     with measured.opened(place, text) as opened:
-        _warm_up(order, opened, measured, place)
+        _warm_up(order, opened, measured)
         figures = _measure_load(order, opened, all_timings)
         figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
         return {**figures, **_arrivals(figures, measured, place, text)}
@@ -106,28 +105,17 @@ def _schedule(order: Order, thread: int, start_ns: int) -> Schedule:
     return Schedule.of_thread(thread, order.threads, start_ns, order.rate_per_s, order.seconds)
 
 
-def _warm_up(order: Order, opened: Opened, measured: Peer, place: Place) -> None:
+def _warm_up(order: Order, opened: Opened, measured: Peer) -> None:
     """Make records for a while, and wait until they have arrived or the peer has been given enough time."""
     limit_ns = time.perf_counter_ns() + int(order.seconds * _WARM_UP_SHARE * 1e9)
     made = 0
     while made < min(WARM_UP_CALLS, BYTES_PER_CELL // 4 // order.record_bytes) and time.perf_counter_ns() < limit_ns:
         opened.call(WARM_UP_NUMBER + made)
         made += 1
-    _settle(opened, measured, place, made)
-
-
-def _settle(opened: Opened, measured: Peer, place: Place, made: int) -> None:
-    if not measured.writes:
-        return
     if opened.settle is not None:
         _within(opened.settle, _SETTLE_S)
-        return
-    # This peer cannot be waited for: its file is looked at, until nothing comes any more.
-    end, arrived, quiet = time.monotonic() + _SETTLE_S, -1, 0
-    while arrived < made and quiet < 10 and time.monotonic() < end:
-        time.sleep(0.05)
-        arrived, before = count_warm_up(place.files), arrived
-        quiet = quiet + 1 if arrived == before else 0
+    elif measured.writes:
+        time.sleep(_SETTLE_S)  # this peer cannot be waited for
 
 
 def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> dict[str, Any]:
@@ -242,7 +230,7 @@ def _measure_calls(order: Order, opened: Opened, measured: Peer, place: Place) -
     """Return the time of a call below the level, in batches; null without one, or where the level lets it through."""
     if opened.filtered is None:
         return {"filtered_ns": None}
-    _warm_up(order, opened, measured, place)
+    _warm_up(order, opened, measured)
     end_ns = time.perf_counter_ns() + int(order.seconds * 1e9)
     filtered = median(batched(opened.filtered, FIRST_NUMBER, _BATCH, end_ns))
     _within(opened.drain, DRAIN_S)
