@@ -143,7 +143,7 @@ def _relative(path: Path) -> str:
 def main() -> None:
     """Read the arguments and run the demo."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", type=Path, help="CSV of arrivals; default: the Azure chat hour, or a generated one")
+    parser.add_argument("--trace", type=Path, help="CSV of arrivals; generated unless given")
     parser.add_argument("--cost-seconds", type=float, default=14.0, help="of load for each kind of request, by turns")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of the trace that is played")
     parser.add_argument("--rate", type=float, default=20.0, help="arrivals per second, on average")

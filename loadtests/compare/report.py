@@ -12,7 +12,7 @@ from inference_logging.read.pages.content import Plot, Table
 from inference_logging.read.pages.page import Section
 from inference_logging.read.pages.parts import points, side_by_side, table_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
-from loadtests.compare.load import SATURATED, Load
+from loadtests.compare.load import Load
 from loadtests.compare.measure import Books
 
 BASE: Final = "none"
@@ -48,11 +48,6 @@ class Row(NamedTuple):
             median(load.p50_ms for load in loads), median(load.p99_ms for load in loads),
             median(load.busy for load in loads), sum(load.failures for load in loads), books,
         )  # fmt: skip
-
-    @property
-    def saturated(self) -> bool:
-        """Whether the server was what limited req/s."""
-        return self.busy >= SATURATED
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table."""
