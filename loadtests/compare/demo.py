@@ -20,10 +20,11 @@ from typing import Any, Final
 
 from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.interval import bootstrap, ratio, trimmed_mean
+from inference_logging.segments import read_records
 from loadtests import harness
 from loadtests.compare import arrivals
 from loadtests.compare.load import LoadError, locust
-from loadtests.compare.measure import Cores, ServerError, records, serving
+from loadtests.compare.measure import Cores, ServerError, serving
 from loadtests.turns.bench_turns import Load, running
 from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
 from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case
@@ -123,7 +124,7 @@ def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool
 
 def _last(directory: Path) -> Iterator[dict[str, Any]]:
     """Iterate over an application record and the last request records."""
-    written = list(records(directory))
+    written = list(read_records(directory))
     yield from [record for record in written if record["event_name"] == "log"][-1:]
     yield from [record for record in written if record["event_name"] == "request"][1 - SHOWN_RECORDS :]
 

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any, Final, Literal
 
 from inference_logging.prove.bench.loops import Schedule, Timings, batched, closed, paced, space
-from inference_logging.prove.bench.machine import forget_peak, interpreter_cpu_ns, peak_bytes, resident_bytes
+from inference_logging.prove.bench.machine import forget_peak, interpreter_cpu_ns, memory_bytes
 from inference_logging.prove.bench.peers import Opened, Peer, Place, peer
 from inference_logging.prove.bench.record import (
     FIRST_NUMBER,
@@ -84,11 +84,11 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
         with measured.opened(place, text) as opened:
             return _measure_calls(order, opened, measured, place)
     all_timings = [Timings(space(calls)) for calls in _room(order)]
-    counts_peak, before = forget_peak(), resident_bytes()
+    counts_peak, before = forget_peak(), memory_bytes("VmRSS")
     with measured.opened(place, text) as opened:
         _warm_up(order, opened, measured)
         figures = _measure_load(order, opened, all_timings)
-        figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
+        figures["peak_bytes"] = max(memory_bytes("VmHWM") - before, 0) if counts_peak else None
         return {**figures, **_arrivals(figures, measured, place, text)}
 
 

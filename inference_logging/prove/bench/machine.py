@@ -46,23 +46,18 @@ def file_system(path: Path) -> str:
     return found
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process, shared pages included."""
-    return int((_after(str(_PROCESS / "status"), "VmRSS") or "0").split()[0]) * 1024
+def memory_bytes(figure: str, process: str = "self") -> int:
+    """Return a figure of a process's memory as the kernel names it: `VmRSS` is what is resident, `VmHWM` its peak."""
+    return int((_after(f"/proc/{process}/status", figure) or "0").split()[0]) * 1024
 
 
 def forget_peak() -> bool:
-    """Let the peak of the resident memory begin at its present size; return whether the kernel does that."""
+    """Let the peak of this process's memory begin at its present size; return whether the kernel does that."""
     try:
         (_PROCESS / "clear_refs").write_text("5")
     except OSError:
         return False
     return True
-
-
-def peak_bytes() -> int:
-    """Return the highest resident memory since ``forget_peak``."""
-    return int((_after(str(_PROCESS / "status"), "VmHWM") or "0").split()[0]) * 1024
 
 
 def interpreter_cpu_ns() -> int:
