@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging.prove.bench.machine import load, machine
+from inference_logging.prove.bench.machine import machine
 from loadtests.results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -48,7 +48,7 @@ def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS) -> Pat
     """
     if result.get("quick"):
         raise ValueError(f"{name}: quick=true: the figures of a quick run mean nothing, and are not kept")
-    now, place = datetime.now(timezone.utc), machine(load(), "")
+    now, place = datetime.now(timezone.utc), machine()
     path = directory / f"{now:%Y-%m-%d}-{slug(place['cpu'])}.json"
     empty: dict[str, Any] = {"schema": SCHEMA, "parts": {}}
     file = json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty

@@ -54,7 +54,8 @@ def run(given: argparse.Namespace) -> bool:
     os.sched_setaffinity(0, cores.load)
     _begin("the main job: an arrival trace, every request and every chunk on record")
     print(
-        f"{_relative(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}", flush=True
+        f"{os.path.relpath(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}",
+        flush=True,
     )
     return _play(given, trace, cores.server, given.out / "logs")
 
@@ -117,8 +118,8 @@ def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool
     print(f"{WARM_UP_REQUESTS} of these requests are not the trace's: they warmed the server up before it.")
     _begin("where things lie")
     for segment in sorted(path for path in logs.glob("*.jsonl") if not path.is_symlink()):
-        print(f"segment   {_relative(segment)}  ({segment.stat().st_size:,} bytes)")
-    print(f"newest    {_relative(logs / 'latest')}")
+        print(f"segment   {os.path.relpath(segment)}  ({segment.stat().st_size:,} bytes)")
+    print(f"newest    {os.path.relpath(logs / 'latest')}")
     return books.balanced and not chat["failures"]
 
 
@@ -135,10 +136,6 @@ def _shortened(record: dict[str, Any]) -> dict[str, Any]:
         name: [*value[:8], f"… {len(value) - 8} more"] if isinstance(value, list) and len(value) > 10 else value
         for name, value in record.items()
     }
-
-
-def _relative(path: Path) -> str:
-    return os.path.relpath(path)
 
 
 def main() -> None:

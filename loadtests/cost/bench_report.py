@@ -111,14 +111,14 @@ def pairwise(combine: Callable[[float, float], float], left: Iterable[float], ri
 
 def machine() -> dict[str, str]:
     """Return date, processor, kernel, interpreter with its build, load, and packages that figures depend on."""
-    place = bench_machine.machine(bench_machine.load(), "")
+    place = bench_machine.machine()
     packages = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette", "inferlog")
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": f"{place['cpu']}, {place['cores']} cores usable",
         "kernel": f"{platform.system()} {place['kernel']}",
         "python": f"{platform.python_implementation()} {place['python']}, {_build()}",
-        "load average": " ".join(f"{value:.2f}" for value in place["load_before"]),
+        "load average": " ".join(f"{value:.2f}" for value in place["load"]),
         "packages": ", ".join(f"{name} {version(name)}" for name in packages),
     }
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.cli import native
@@ -60,11 +60,11 @@ class Settings(NamedTuple):
         """Where the book is."""
         return Path(self.folder) / "book"
 
-    def config(self, pod: int, **more: Any) -> Config:
+    def config(self, pod: int) -> Config:
         """Return the configuration of a pod; its volume is a directory below that of its zone, or of the sample."""
         volume = Path(self.folder) / ("own" if pod < SAMPLE else zone(pod)) / f"pod-{pod}"
         places = {"directory": volume / "logs", "queue_directory": volume / "queues"}
-        return Config(**{**places, "service_name": SERVICE, "queue_bytes": QUEUE_BYTES, **more})
+        return Config(**{**places, "service_name": SERVICE, "queue_bytes": QUEUE_BYTES})
 
 
 def shared(trace: list[Arrival], pod: int, requests: int, seconds: float) -> list[Arrival]:

@@ -22,7 +22,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging.prove.bench.machine import load
 from loadtests import results
 from loadtests.compare import arrivals
 from loadtests.fleet import fleet_page
@@ -215,7 +214,6 @@ class Run:
         return {
             "pods": settings.pods,
             "processes": len(processes),
-            "load": load(),
             "dropped": sum(note.dropped for note in self._book.notes()),
             "kafka": arrived.figures(),
             "verified": verified.returncode == 0,

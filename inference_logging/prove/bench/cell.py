@@ -16,9 +16,9 @@ import os
 import sys
 import threading
 import time
-from array import array
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
@@ -70,10 +70,6 @@ class Order:
     files: str = ""
     memory: str = ""
     answer: str = ""
-
-    def as_json(self) -> str:
-        """Return the order as ``main`` reads it."""
-        return json.dumps(asdict(self))
 
 
 def measure(order: Order, measured: Peer) -> dict[str, Any]:
@@ -130,7 +126,7 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
     if opened.dropped is not None:
         refused += opened.dropped() - dropped_before
     accepted = calls - refused
-    times = sorted(_joined(all_timings))
+    times = sorted(chain.from_iterable(timings.times() for timings in all_timings))
     late_ns = start_ns + int(order.seconds * (1 + _LATE) * 1e9)
     in_time = ended_ns <= late_ns and drained_ns <= late_ns + int(_FLUSH_S * 1e9)
     return {
@@ -147,13 +143,6 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
 
 
 _QUANTILES: Final = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "max_ns": 1.0}
-
-
-def _joined(all_timings: list[Timings]) -> array[int]:
-    joined: array[int] = array("Q")
-    for timings in all_timings:
-        joined.extend(timings.times())
-    return joined
 
 
 def _run_threads(order: Order, opened: Opened, all_timings: list[Timings]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from inference_logging.prove.bench.configurations import REQUEST_CPU, UNITS, Comparison, Figure
 from inference_logging.prove.bench.configurations_round import GET, KINDS, POST, STREAM
-from inference_logging.prove.bench.machine import load, machine
+from inference_logging.prove.bench.machine import machine
 from inference_logging.prove.bench.text import number_text
 from inference_logging.read.stats.interval import Interval
 
@@ -92,8 +92,8 @@ def _signed(value: float) -> str:
 
 
 def _machine() -> str:
-    place = machine(load(), "")
+    place = machine()
     return (
         f"Measured with Python {place['python']} on {place['cpu']}, {place['cores']} cores usable, load average "
-        f"{place['load_before'][0]:.2f}."
+        f"{place['load'][0]:.2f}."
     )
