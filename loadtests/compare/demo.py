@@ -53,10 +53,7 @@ def run(given: argparse.Namespace) -> bool:
     cores = Cores.of_this_process()
     os.sched_setaffinity(0, cores.load)
     _begin("the main job: an arrival trace, every request and every chunk on record")
-    print(
-        f"{os.path.relpath(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}",
-        flush=True,
-    )
+    print(f"{os.path.relpath(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}")
     return _play(given, trace, cores.server, given.out / "logs")
 
 

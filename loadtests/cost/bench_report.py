@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -33,12 +33,9 @@ class Goal(NamedTuple):
         return value <= self.bound if self.sense == "<=" else value >= self.bound
 
     def verdict(self, value: float) -> str:
-        """Return the goal and the mark; a miss says how far off it is, relative to the bound."""
+        """Return the goal and the mark."""
         sign = "≤" if self.sense == "<=" else "≥"
-        goal = f"goal {sign} {self.bound:g}"
-        if self.is_reached(value):
-            return f"{goal}: reached"
-        return f"{goal}: NOT REACHED, off by {abs(value - self.bound):.3g} ({abs(value / self.bound - 1):.1%})"
+        return f"goal {sign} {self.bound:g}: {'reached' if self.is_reached(value) else 'NOT REACHED'}"
 
 
 class Figure(NamedTuple):
@@ -104,9 +101,9 @@ def at_least(bound: float) -> Goal:
     return Goal(">=", bound)
 
 
-def pairwise(combine: Callable[[float, float], float], left: Iterable[float], right: Iterable[float]) -> list[float]:
-    """Combine the figures of the same round: a ratio or a difference is taken within a round, never between medians."""
-    return [combine(a, b) for a, b in zip(left, right, strict=True)]
+def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
+    """Divide the figures of the same round: a ratio is taken within a round, never between medians."""
+    return [one / other for one, other in zip(above, below, strict=True)]
 
 
 def machine() -> dict[str, str]:
