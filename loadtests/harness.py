@@ -165,20 +165,25 @@ def check_books(logs: Path, queues: Path, answered: int, records: int) -> None:
         raise RuntimeError(f"{logs.parent.name}: the books do not balance\n{verify.stdout}")
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that each of these commands has."""
+def parser(description: str | None, *, keeps: bool = False) -> argparse.ArgumentParser:
+    """Return a parser with the options that each of these commands has; with ``keeps`` also ``--keep``."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
+    lengths = made.add_mutually_exclusive_group()
+    lengths.add_argument("--quick", action="store_true", help="one short round: shows that it runs")
+    if keeps:
+        lengths.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
     made.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
     return made
 
 
-def measured(options: argparse.Namespace, how: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def measured(
+    options: argparse.Namespace, command: str, how: str, measure: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
     """Print where and how is measured, measure, and return what was found; ``--json`` also writes it."""
     seen_on = machine()
     print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
     print(how + "; QUICK: the figures mean nothing" * options.quick, flush=True)
-    found = {"machine": seen_on, "quick": options.quick, **measure()}
+    found = {"command": command, "machine": seen_on, "quick": options.quick, **measure()}
     print(f"\nload average now {machine()['load average']}")
     write(options.json, found)
     return found

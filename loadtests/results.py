@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging.prove.bench.machine import load, machine
+from inference_logging.prove.bench.machine import machine
 from loadtests.results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -42,20 +41,20 @@ _PACKAGES: Final = (
 _OF_A_CPU: Final = re.compile(r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|\b\d+-core\b|@.*", re.IGNORECASE)
 
 
-def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS, command: str | None = None) -> Path:
-    """Keep the result of the command ``name`` as a part of today's file for this machine; return the file.
+def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS) -> Path:
+    """Keep a result, which names its command, as the part ``name`` of today's file for this machine; return the file.
 
-    ``command``: what was run, if it was not this process. Raises ``ValueError`` if it is the result of a quick run.
+    Raises ``ValueError`` if it is the result of a quick run.
     """
     if result.get("quick"):
         raise ValueError(f"{name}: quick=true: the figures of a quick run mean nothing, and are not kept")
-    now, place = datetime.now(timezone.utc), machine(load(), "")
+    now, place = datetime.now(timezone.utc), machine()
     path = directory / f"{now:%Y-%m-%d}-{slug(place['cpu'])}.json"
     empty: dict[str, Any] = {"schema": SCHEMA, "parts": {}}
     file = json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty
     file["parts"][name] = {
         "made": now.isoformat(timespec="seconds"),
-        "command": command or str(result.get("command") or _command()),
+        "command": result["command"],
         "machine": {key: place[key] for key in ("cpu", "cores", "memory_gib", "kernel", "python")},
         "revision": _revision(),
         "versions": _versions(),
@@ -100,14 +99,6 @@ def between(text: str, kinds: Sequence[tuple[str, str, Callable[[], str]]]) -> s
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n\n{write()}\n\n{end}{rest.partition(end)[2]}"
     return text
-
-
-def _command() -> str:
-    """Return how this process was begun: a file of the checkout by its module, as it is run from the root."""
-    file = Path(sys.argv[0]).resolve()
-    if not file.is_relative_to(ROOT):
-        return shlex.join(["python", *sys.argv])
-    return shlex.join(["python", "-m", ".".join(file.relative_to(ROOT).with_suffix("").parts), *sys.argv[1:]])
 
 
 def _versions() -> dict[str, str]:

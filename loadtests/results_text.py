@@ -143,13 +143,10 @@ def _sources(parts: Mapping[str, Part]) -> Iterator[str]:
 
 def _rows(parts: Mapping[str, Part]) -> Iterator[str]:
     rows = [row for given in ROWS if (row := _filled(given, parts)) is not None]
-    rows += [Row(**row) for part in parts.values() for row in part.result.get("rows", ()) if _is_row(row)]
+    own = (row for part in parts.values() for row in part.result.get("rows", ()))
+    rows += [Row(**row) for row in own if set(row) == set(Row._fields)]
     if rows:
         yield from markdown(("what", "ours", "beside it"), rows)
-
-
-def _is_row(row: Any) -> bool:
-    return isinstance(row, Mapping) and set(row) == set(Row._fields)
 
 
 def _filled(row: Row, parts: Mapping[str, Part]) -> Row | None:

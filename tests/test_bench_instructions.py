@@ -22,8 +22,8 @@ from loadtests.turns import bench_turns
 from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
 from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
-from loadtests.turns.bench_turns_peers import rows_of as arm_rows
-from loadtests.turns.bench_turns_report import Case, doubt, verdict
+from loadtests.turns.bench_turns_rows import Case, doubt, verdict
+from loadtests.turns.bench_turns_rows import rows_of as arm_rows
 from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
 
 JUDGED = [figure for figure in FIGURES if figure.is_judged]
@@ -288,8 +288,9 @@ def test_the_quick_run_without_a_server_gives_a_report(
     monkeypatch.setattr(sys, "argv", ["bench_turns.py", "inside", "--quick", "--json", str(result)])
     bench_turns.main()
     found = json.loads(result.read_text(encoding="utf-8"))
-    assert len(found["rows"]) == 6
+    rows = found["parts"]["inside"]
+    assert len(rows) == 6
     assert "PGO" in found["machine"]["python"]
     lines = capsys.readouterr().out.splitlines()
-    for one in found["rows"]:
+    for one in rows:
         assert any(line.startswith(one["name"]) and one["verdict"] in line for line in lines), one

@@ -14,7 +14,7 @@ import pytest
 
 from loadtests.compare import arrivals, demo, load, measure, report
 from loadtests.compare.arrivals import Arrival
-from loadtests.turns.bench_turns_report import Case
+from loadtests.turns.bench_turns_rows import Case
 from loadtests.turns.bench_turns_slices import Block
 
 pytestmark = pytest.mark.servers

@@ -19,7 +19,7 @@ from loadtests.results_rows import ROWS, TABLES, Table
 from loadtests.results_text import interval_text
 from loadtests.turns.bench_turns import ROUTES
 from loadtests.turns.bench_turns_arms import COMPARED, OURS
-from loadtests.turns.bench_turns_peers import rows_of
+from loadtests.turns.bench_turns_rows import rows_of
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures.md"
@@ -27,13 +27,15 @@ QUICK = Path(__file__).parent / "quick_results"
 """What quick runs found: its form is that of a real one; its figures mean nothing."""
 PARTS = ["bench", "inside", "turns", "peers", "growth", "parsl", "triton", "vllm"]
 PARSL = {
+    "command": "make bench-parsl",
     "figures": {
         name: {"value": value, "low": value - 0.01, "high": value + 0.01}
         for name, value in (("ours ÷ off", 1.02), ("control ÷ off", 1.0), ("default ÷ off", 1.34))
     },
     "goals": [{"goal": "ours ÷ default is below 1", "reached": False, "because": "1.0100 (1.0000…1.0200)"}],
 }
-GROWTH = {"growth": [{"sentence": f"From 1 to 16 {noun}, it does not grow."} for noun in ("processes", "threads")]}
+SENTENCES = ("From 1 to 16 processes, it does not grow.", "From 1 to 64 threads, it falls.")
+GROWTH = {"command": "make bench-growth", "growth": [{"sentence": sentence} for sentence in SENTENCES]}
 EMPTY = f"before\n\n{results.BEGIN}\n\nold\n\n{results.END}\n\nafter\n"
 
 
@@ -47,9 +49,10 @@ def of_servers(table: Table, left_out: str = "") -> dict[str, Any]:
     rounds: dict[str, Any] = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
     sections = names.items()
     return {
+        "command": f"make bench-{table.part}",
         "sections": [
             {"title": f"{title}: …", "figures": [{"name": one, **rounds} for one in found]} for title, found in sections
-        ]
+        ],
     }
 
 
@@ -89,7 +92,7 @@ def turned() -> dict[str, Any]:
         for _ in range(40)
     ]
     rows = [row for case in ROUTES.values() for row in rows_of(case, [blocks, blocks])]
-    return {"machine": {"load average": "3.00 2.00 1.00"}, "quick": False, "connections": 1, "rows": rows}
+    return {"command": "make bench-turns", "machine": {"load average": "3.00 2.00 1.00"}, "quick": False, "rows": rows}
 
 
 def found(name: str) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def found(name: str) -> dict[str, Any]:
         return PARSL
     if name in (table.part for table in TABLES):
         return of_servers(next(table for table in TABLES if table.part == name))
-    return {**json.loads((QUICK / f"{name}.json").read_text(encoding="utf-8")), "quick": False}
+    return {**json.loads((QUICK / f"{name}.json").read_text(encoding="utf-8")), "quick": False, "command": "make"}
 
 
 @pytest.fixture(scope="module")
@@ -161,17 +164,9 @@ def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path
     assert parts["turns"]["result"] == found("turns")
 
 
-def test_a_command_of_the_checkout_is_kept_without_the_place_of_the_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", [str(ROOT / "loadtests" / "turns" / "bench_turns.py"), "uvicorn"])
-    results.keep("turns", found("turns"), tmp_path)
-    assert results.newest(tmp_path)["turns"].command == "python -m loadtests.turns.bench_turns uvicorn"
-
-
 def test_a_part_that_is_measured_again_takes_the_old_ones_place(directory: Path) -> None:
-    results.keep("turns", {**found("turns"), "connections": 7}, directory)
-    assert results.newest(directory)["turns"].result["connections"] == 7
+    results.keep("turns", {**found("turns"), "seen": 7}, directory)
+    assert results.newest(directory)["turns"].result["seen"] == 7
     assert len(list(directory.glob("*.json"))) == 1
 
 
@@ -181,11 +176,11 @@ def test_of_a_part_in_two_files_the_newest_is_quoted(directory: Path) -> None:
     for part in old["parts"].values():
         part["made"] = "2020-01-01T00:00:00+00:00"
     old["parts"] = {name: old["parts"][name] for name in ("bench", "turns")}
-    old["parts"]["turns"]["result"]["connections"] = 99
+    old["parts"]["turns"]["result"]["seen"] = 99
     (directory / "2020-01-01-other.json").write_text(json.dumps(old), encoding="utf-8")
-    assert results.newest(directory)["turns"].result["connections"] == 1
+    assert "seen" not in results.newest(directory)["turns"].result
     path.unlink()
-    assert results.newest(directory)["turns"].result["connections"] == 99
+    assert results.newest(directory)["turns"].result["seen"] == 99
     assert results.newest(directory)["turns"].file == "2020-01-01-other"
 
 
@@ -225,8 +220,8 @@ def test_ways_of_logging_growth_and_goals_stand_there_too(directory: Path) -> No
     text = results.updated(EMPTY, results.newest(directory))
     assert re.search(r"^\| loguru \| [0-9.]+ µs \| [0-9.]+ m?s \| [0-9.]+ k \|", text, re.MULTILINE)
     assert re.search(r"^\| picologging \| not measured: picologging has no wheel", text, re.MULTILINE)
-    for series in GROWTH["growth"]:
-        assert f"- {series['sentence']}\n" in text
+    for sentence in SENTENCES:
+        assert f"- {sentence}\n" in text
     goals = text.partition(" goals are reached, ")[2]
     missed, _, unknown = goals.partition(" are not measured:")
     assert "- 64 threads: 3.1, goal ≤ 2\n" in missed
@@ -249,7 +244,7 @@ def test_a_section_that_was_not_measured_has_no_row_and_an_unknown_figure_is_an_
 
 def test_a_command_may_bring_rows_of_its_own(tmp_path: Path) -> None:
     row = {"what": "a slice of ab", "ours": "1.5 ms", "beside": "off: 1.5 ms"}
-    results.keep("ab", {"rows": [row]}, tmp_path, "inference-logging ab")
+    results.keep("ab", {"command": "make bench-ab", "rows": [row]}, tmp_path)
     assert "| a slice of ab | 1.5 ms | off: 1.5 ms |" in results.updated(EMPTY, results.newest(tmp_path))
 
 

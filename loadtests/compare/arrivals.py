@@ -15,8 +15,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-SHARED_TRACE = Path(__file__).resolve().parents[3] / "shared" / "data" / "azure-llm-2023" / "conv.csv"
-"""Where a checkout with shared data beside it keeps the chat hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Arrival:
 
 
 def find(wanted: Path | None, out: Path) -> Path:
-    """Return the trace to use: the one asked for, else the shared one, else one generated into `out`.
+    """Return the trace to use: the one asked for, else one generated into `out`.
 
     Raises ``FileNotFoundError`` if the one asked for does not exist, rather than measuring something else.
     """
@@ -37,8 +35,6 @@ def find(wanted: Path | None, out: Path) -> Path:
         if not wanted.is_file():
             raise FileNotFoundError(f"--trace {wanted}: there is no such file")
         return wanted
-    if SHARED_TRACE.is_file():
-        return SHARED_TRACE
     generated = out / "arrivals.csv"
     if not generated.is_file():
         generate(generated)

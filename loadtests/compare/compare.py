@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from loadtests.compare import report
-from loadtests.compare.load import SCENARIOS, Load, LoadError, drive, warm_up
+from loadtests.compare.load import SATURATED, SCENARIOS, WARM_UP_REQUESTS, Load, LoadError, drive
 from loadtests.compare.measure import CONTROL, Books, Cores, ServerError, serving
 from loadtests.compare.report import BASE, Row, Rows
 from loadtests.cost.bench_report import machine
@@ -38,25 +39,18 @@ class Plan(NamedTuple):
     users: int
     out: Path
 
-    def command(self) -> str:
-        """Return the command that repeats this."""
-        return (
-            f"python -m loadtests.compare.compare --scenarios {' '.join(self.scenarios)} "
-            f"--modes {' '.join(self.modes)} --rounds {self.rounds} --seconds {self.seconds:g} "
-            f"--users {self.users}"
-        )
-
 
 def compare(plan: Plan) -> bool:
     """Run ``plan``, print tables, write the report. Return whether every request was answered and recorded."""
     cores = Cores.of_this_process()
     os.sched_setaffinity(0, cores.load)  # the load tools inherit this, the servers pin themselves
-    print(f"{plan.command()}\n{cores}", flush=True)
+    command = shlex.join(["python", "-m", "loadtests.compare.compare", *sys.argv[1:]])
+    print(f"{command}\n{cores}", flush=True)
     measured = measure(plan, cores)
     notes = list(remarks(measured))
     for scenario, rows in measured.items():
         print(f"\n{report.table(scenario, rows).text()}")
-    facts = {"command": plan.command(), "cores": str(cores), **machine()}
+    facts = {"command": command, "cores": str(cores), **machine()}
     print("", *notes, f"report: {report.write(plan.out, measured, facts, notes)}", sep="\n")
     return all(row.books.balanced and not row.failures for rows in measured.values() for row in rows)
 
@@ -73,8 +67,8 @@ def measure(plan: Plan, cores: Cores) -> Rows:
                 servers = {
                     mode: stack.enter_context(serving(mode, plan.out / "logs" / mode, cores.server)) for mode in order
                 }
-                for server in servers.values():
-                    warm_up(server, SCENARIOS[scenario])
+                for server in servers.values():  # until it answers, and has imported and compiled what it does once
+                    server.request(SCENARIOS[scenario].path, SCENARIOS[scenario].body, WARM_UP_REQUESTS)
                 for mode, server in servers.items():
                     print(f"round {number + 1} of {plan.rounds}: {scenario}, {mode}", flush=True)
                     load = drive(server, SCENARIOS[scenario], plan.seconds, plan.users)
@@ -95,7 +89,7 @@ def remarks(measured: Rows) -> Iterator[str]:
     for scenario, rows in measured.items():
         for row in rows:
             name = f"{scenario}, {row.mode}"
-            if row.mode == BASE and not row.saturated:
+            if row.mode == BASE and row.busy < SATURATED:
                 yield (
                     f"{name}: the server used {row.busy:.0%} of its core: Locust was the limit, or other work took the "
                     "core. Read CPU per request, not req/s."

@@ -20,13 +20,14 @@ from typing import Any, Final
 
 from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.interval import bootstrap, ratio, trimmed_mean
+from inference_logging.segments import read_records
 from loadtests import harness
 from loadtests.compare import arrivals
 from loadtests.compare.load import LoadError, locust
-from loadtests.compare.measure import Cores, ServerError, records, serving
+from loadtests.compare.measure import Cores, ServerError, serving
 from loadtests.turns.bench_turns import Load, running
 from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
-from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case
+from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case
 from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
 
 CONNECTIONS: Final = 16
@@ -52,9 +53,7 @@ def run(given: argparse.Namespace) -> bool:
     cores = Cores.of_this_process()
     os.sched_setaffinity(0, cores.load)
     _begin("the main job: an arrival trace, every request and every chunk on record")
-    print(
-        f"{_relative(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}", flush=True
-    )
+    print(f"{os.path.relpath(trace)}, {given.rate:g} requests/s on average, {given.pace:g} tokens/s each; {cores}")
     return _play(given, trace, cores.server, given.out / "logs")
 
 
@@ -116,14 +115,14 @@ def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool
     print(f"{WARM_UP_REQUESTS} of these requests are not the trace's: they warmed the server up before it.")
     _begin("where things lie")
     for segment in sorted(path for path in logs.glob("*.jsonl") if not path.is_symlink()):
-        print(f"segment   {_relative(segment)}  ({segment.stat().st_size:,} bytes)")
-    print(f"newest    {_relative(logs / 'latest')}")
+        print(f"segment   {os.path.relpath(segment)}  ({segment.stat().st_size:,} bytes)")
+    print(f"newest    {os.path.relpath(logs / 'latest')}")
     return books.balanced and not chat["failures"]
 
 
 def _last(directory: Path) -> Iterator[dict[str, Any]]:
     """Iterate over an application record and the last request records."""
-    written = list(records(directory))
+    written = list(read_records(directory))
     yield from [record for record in written if record["event_name"] == "log"][-1:]
     yield from [record for record in written if record["event_name"] == "request"][1 - SHOWN_RECORDS :]
 
@@ -136,14 +135,10 @@ def _shortened(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _relative(path: Path) -> str:
-    return os.path.relpath(path)
-
-
 def main() -> None:
     """Read the arguments and run the demo."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trace", type=Path, help="CSV of arrivals; default: the Azure chat hour, or a generated one")
+    parser.add_argument("--trace", type=Path, help="CSV of arrivals; generated unless given")
     parser.add_argument("--cost-seconds", type=float, default=14.0, help="of load for each kind of request, by turns")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of the trace that is played")
     parser.add_argument("--rate", type=float, default=20.0, help="arrivals per second, on average")

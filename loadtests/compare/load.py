@@ -78,11 +78,6 @@ def drive(server: ServerUnderTest, scenario: Scenario, seconds: float, users: in
     return load._replace(cpu_s=cpu_s)
 
 
-def warm_up(server: ServerUnderTest, scenario: Scenario) -> None:
-    """Wait until the server answers, and let it import, compile and allocate what it does once."""
-    server.request(scenario.path, scenario.body, WARM_UP_REQUESTS)
-
-
 def locust(url: str, options: list[str]) -> dict[str, Any]:
     """Run Locust with `options` on the locustfile beside this, and return its result file; raises ``LoadError``."""
     with tempfile.TemporaryDirectory() as scratch:

@@ -22,6 +22,7 @@ from locust.env import Environment
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # Locust puts only this folder there
 
+from inference_logging.read.stats.interval import quantile
 from loadtests.compare import arrivals, users
 from loadtests.compare.users import ChatUser, Stream64User, TrivialUser
 
@@ -56,7 +57,7 @@ class Times:
 
     def _row(self, name: str) -> dict[str, str | float]:
         times = sorted(self.taken_ms[name])
-        percentiles = {f"p{p}_ms": times[min(len(times) - 1, len(times) * p // 100)] for p in (50, 99) if times}
+        percentiles = {f"p{p}_ms": quantile(times, p / 100) for p in (50, 99) if times}
         return {"type": self.types[name], "count": len(times), "failures": self.failures[name], **percentiles}
 
 
@@ -89,7 +90,7 @@ def play_trace(environment: Environment, options: Namespace) -> None:
     """Make `environment` play the trace instead of running closed-loop users."""
     trace = arrivals.read(arrivals.find(options.trace, Path("out")))
     fitted = arrivals.fit(trace, rate=options.trace_rate, seconds=options.trace_seconds, max_tokens=options.max_tokens)
-    shape = users.OpenLoop(fitted, users.TraceUser)
+    shape = users.OpenLoop(fitted)
     shape.runner = environment.runner
     environment.shape_class = shape
     environment.user_classes = [users.TraceUser]

@@ -151,14 +151,7 @@ class ServerUnderTest(NamedTuple):
             return None
         if self.mode == "uvicorn-access":
             return (self.directory / "server.out").read_bytes().count(b' HTTP/1.1" ')
-        return len([record for record in records(self.directory) if record["event_name"] == "request"])
+        return len(harness.lines(self.directory, b'"event_name":"request"'))
 
     def _tail(self) -> str:
         return (self.directory / "server.out").read_text(errors="replace")[-2000:]
-
-
-def records(directory: Path) -> Iterator[dict[str, Any]]:
-    """Yield every line of every segment of `directory`, in order."""
-    for segment in sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink()):
-        with segment.open("rb") as lines:
-            yield from map(json.loads, lines)

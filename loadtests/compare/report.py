@@ -7,12 +7,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
+from inference_logging.prove.bench.text import number_text
 from inference_logging.read.pages import page as pages
 from inference_logging.read.pages.content import Plot, Table
 from inference_logging.read.pages.page import Section
 from inference_logging.read.pages.parts import points, side_by_side, table_of
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
-from loadtests.compare.load import SATURATED, Load
+from loadtests.compare.load import Load
 from loadtests.compare.measure import Books
 
 BASE: Final = "none"
@@ -49,14 +50,9 @@ class Row(NamedTuple):
             median(load.busy for load in loads), sum(load.failures for load in loads), books,
         )  # fmt: skip
 
-    @property
-    def saturated(self) -> bool:
-        """Whether the server was what limited req/s."""
-        return self.busy >= SATURATED
-
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table."""
-        rates = _rate(self.rps.value), str(self.rps_ratio), _rate(self.cpu_us.value), str(self.cpu_ratio)
+        rates = number_text(self.rps.value), str(self.rps_ratio), number_text(self.cpu_us.value), str(self.cpu_ratio)
         times = f"{self.p50_ms:.2f}", f"{self.p99_ms:.2f}"
         return self.mode, *rates, *times, f"{self.busy:.0%}", str(self.books)
 
@@ -101,9 +97,9 @@ def _plots(scenario: str, rows: Sequence[Row]) -> list[Plot]:
         ],
     }  # fmt: skip
     shown: dict[str, tuple[dict[str, Any], Callable[[Row], str]]] = {
-        "Requests per second": (rates, lambda row: _rate(row.rps.value)),
+        "Requests per second": (rates, lambda row: number_text(row.rps.value)),
         f"Requests per second ÷ {BASE}": (ratios, lambda row: str(row.rps_ratio)),
-        "Server CPU per request": (cpu, lambda row: f"{_rate(row.cpu_us.value)} µs"),
+        "Server CPU per request": (cpu, lambda row: f"{number_text(row.cpu_us.value)} µs"),
         "Latency": (times, lambda row: f"p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms"),
     }
     labels = {"labels": [row.mode for row in rows], "ours": ["ours"]}
@@ -119,7 +115,3 @@ def _plots(scenario: str, rows: Sequence[Row]) -> list[Plot]:
 def _spreads(spreads: Sequence[Interval], factor: float = 1.0) -> dict[str, Any]:
     ends = {"values": "value", "low": "low", "high": "high"}
     return {"name": "", **{key: [getattr(one, end) * factor for one in spreads] for key, end in ends.items()}}
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"

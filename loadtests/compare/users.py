@@ -32,16 +32,15 @@ class OpenLoop(LoadTestShape):
 
     abstract = False
 
-    def __init__(self, arrivals: list[Arrival], player: type[User]) -> None:
-        """Take the `arrivals` to play and the user class that plays them."""
+    def __init__(self, arrivals: list[Arrival]) -> None:
+        """Take the `arrivals` to play."""
         super().__init__()
         self.arrivals = arrivals
-        self.player = player
         self.finished = False
 
     def tick(self) -> tuple[int, float, list[type[User]] | None] | None:
         """Return one player, or None (which ends the run) once the player has set `finished`."""
-        return None if self.finished else (1, 1.0, [self.player])
+        return None if self.finished else (1, 1.0, [TraceUser])
 
 
 class TrivialUser(FastHttpUser):

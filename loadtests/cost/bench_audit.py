@@ -16,14 +16,13 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from operator import truediv
 from pathlib import Path
 
 import orjson
 
 from inference_logging.prove.bench.machine import file_system
 from loadtests.cost.bench_loggers import ours
-from loadtests.cost.bench_report import Report, at_least, pairwise
+from loadtests.cost.bench_report import Report, at_least, ratios
 from loadtests.harness import scratch_directory
 
 TASKS = 256
@@ -49,8 +48,8 @@ def audit(quick: bool) -> Report:
             rates["threads"].append(_in_threads(directory, seconds))
     report = Report(f"audit lane: {TASKS} tasks, each awaits its record's commit on {files}")
     report.add("awaited commits", "1/s", rates["ours"], at_least(20_000))
-    report.add("÷ fsync per record", "×", pairwise(truediv, rates["ours"], rates["fsync"]))
-    report.add("÷ fsync per record in threads", "×", pairwise(truediv, rates["ours"], rates["threads"]))
+    report.add("÷ fsync per record", "×", ratios(rates["ours"], rates["fsync"]))
+    report.add("÷ fsync per record in threads", "×", ratios(rates["ours"], rates["threads"]))
     report.add("fsync per record", "1/s", rates["fsync"])
     report.add(f"fsync per record in {POOL} threads", "1/s", rates["threads"])
     report.add("records per fsync", "", shared)

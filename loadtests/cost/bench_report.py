@@ -7,13 +7,18 @@ mood hits all of them alike); the spread is the lowest and highest round. A goal
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Sequence
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from inference_logging.prove.bench import machine as bench_machine
+from inference_logging.prove.bench.text import number_text
 from inference_logging.read.pages.content import Table
 
 
@@ -28,12 +33,9 @@ class Goal(NamedTuple):
         return value <= self.bound if self.sense == "<=" else value >= self.bound
 
     def verdict(self, value: float) -> str:
-        """Return the goal and the mark; a miss says how far off it is, relative to the bound."""
+        """Return the goal and the mark."""
         sign = "≤" if self.sense == "<=" else "≥"
-        goal = f"goal {sign} {self.bound:g}"
-        if self.is_reached(value):
-            return f"{goal}: reached"
-        return f"{goal}: NOT REACHED, off by {abs(value - self.bound):.3g} ({abs(value / self.bound - 1):.1%})"
+        return f"goal {sign} {self.bound:g}: {'reached' if self.is_reached(value) else 'NOT REACHED'}"
 
 
 class Figure(NamedTuple):
@@ -52,9 +54,9 @@ class Figure(NamedTuple):
     def cells(self) -> tuple[str, ...]:
         """Return the row of the report's table."""
         low, high = min(self.rounds), max(self.rounds)
-        spread = f"({_number(low)} … {_number(high)})" if len(self.rounds) > 1 else ""
+        spread = f"({number_text(low)} … {number_text(high)})" if len(self.rounds) > 1 else ""
         verdict = self.goal.verdict(self.value) if self.goal else ""
-        return self.name, f"{_number(self.value)} {self.unit}".rstrip(), spread, verdict
+        return self.name, f"{number_text(self.value)} {self.unit}".rstrip(), spread, verdict
 
     def as_json(self) -> dict[str, Any]:
         """Return the figure for the file of ``--json``."""
@@ -99,25 +101,29 @@ def at_least(bound: float) -> Goal:
     return Goal(">=", bound)
 
 
-def pairwise(combine: Callable[[float, float], float], left: Iterable[float], right: Iterable[float]) -> list[float]:
-    """Combine the figures of the same round: a ratio or a difference is taken within a round, never between medians."""
-    return [combine(a, b) for a, b in zip(left, right, strict=True)]
+def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
+    """Divide the figures of the same round: a ratio is taken within a round, never between medians."""
+    return [one / other for one, other in zip(above, below, strict=True)]
 
 
 def machine() -> dict[str, str]:
-    """Return date, processor, kernel, interpreter and load, which must be read with the figures."""
-    place = bench_machine.machine(bench_machine.load(), "")
+    """Return date, processor, kernel, interpreter with its build, load, and packages that figures depend on."""
+    place = bench_machine.machine()
+    packages = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette", "inferlog")
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": f"{place['cpu']}, {place['cores']} cores usable",
         "kernel": f"{platform.system()} {place['kernel']}",
-        "python": f"{platform.python_implementation()} {place['python']}",
-        "load average": " ".join(f"{value:.2f}" for value in place["load_before"]),
+        "python": f"{platform.python_implementation()} {place['python']}, {_build()}",
+        "load average": " ".join(f"{value:.2f}" for value in place["load"]),
+        "packages": ", ".join(f"{name} {version(name)}" for name in packages),
     }
 
 
-def _number(value: float) -> str:
-    magnitude = abs(value)
-    if magnitude >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if magnitude >= 100 else f"{value:.2f}" if magnitude >= 10 else f"{value:.3f}"
+def _build() -> str:
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        return "built with PGO (--enable-optimizations)"
+    # Debian profiles in its own rules, of which the interpreter knows nothing.
+    if sys.base_prefix == "/usr" and Path("/etc/debian_version").exists():
+        return "Debian's build, which has PGO"
+    return "built without PGO"

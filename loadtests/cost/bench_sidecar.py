@@ -9,8 +9,6 @@ The listener without Python is what `make listener` has built, else the one that
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import socket
 import subprocess
@@ -21,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inference_logging import Config, Logger
+from inference_logging.prove.bench.machine import memory_bytes
 from loadtests.cost.bench_loggers import EVENT, FIELDS, emit_until_accepted
 from loadtests.cost.bench_report import Report, at_most
-from loadtests.harness import free_port, memory_directory, scratch_directory
+from loadtests.harness import HOST, environment, free_port, memory_directory, scratch_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 10_000
@@ -71,17 +70,17 @@ def _life(command: tuple[str, ...]) -> tuple[float, float]:
             with Logger(config) as logger:
                 emit_until_accepted(logger.event(EVENT, FIELDS), RECORDS)
                 logger.flush()
-                return start_s, _resident_mib(process.pid)
+                resident, shared = (memory_bytes(figure, str(process.pid)) for figure in ("VmRSS", "RssShmem"))
+                return start_s, (resident - shared) / 1024**2
 
 
 @contextmanager
 def _listening(command: tuple[str, ...], config: Config) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
     port = free_port()
-    own = {name: getattr(config, name) for name in config.model_fields_set}
-    variables = {f"INFERENCE_LOGGING_{name.upper()}": str(value) for name, value in own.items()}
-    arguments = [*command, "listen", "--metrics-port", str(port), "--metrics-address", "127.0.0.1"]
+    variables = environment(**{name: getattr(config, name) for name in config.model_fields_set})
+    arguments = [*command, "listen", "--metrics-port", str(port), "--metrics-address", HOST]
     begun = time.perf_counter()
-    with subprocess.Popen(arguments, env=os.environ | variables, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(arguments, env=variables, stderr=subprocess.DEVNULL) as process:
         try:
             yield process, port, begun
         finally:
@@ -93,7 +92,7 @@ def _await_answer(port: int) -> None:
     end_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < end_s:
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as client:
+            with socket.create_connection((HOST, port), timeout=DEADLINE_S) as client:
                 client.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 if b" 200 " in client.recv(64):
                     return
@@ -101,9 +100,3 @@ def _await_answer(port: int) -> None:
             pass
         time.sleep(LOOK_S)
     raise RuntimeError("the listener does not answer")
-
-
-def _resident_mib(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    kib = {name: int(value) for name, value in re.findall(r"^(VmRSS|RssShmem):\s+(\d+) kB$", status, re.MULTILINE)}
-    return (kib["VmRSS"] - kib["RssShmem"]) / 1024

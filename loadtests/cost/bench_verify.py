@@ -16,7 +16,7 @@ import orjson
 from inference_logging.cli import native
 from inference_logging.record.config import Config
 from loadtests.cost.bench_loggers import emit_until_accepted, ours
-from loadtests.cost.bench_report import Report, at_least
+from loadtests.cost.bench_report import Report, at_least, ratios
 from loadtests.harness import memory_directory, scratch_directory
 
 CHUNK = 10_000
@@ -34,7 +34,7 @@ def verify(quick: bool) -> Report:
     report = Report(f"verify: {written / 1e6:.0f} MB of plain segments in memory, all processors")
     report.add("verify: gaps, footers, checksums", "MB/s", native)
     report.add("Python, orjson: gaps only", "MB/s", loop)
-    report.add("ratio", "times", [mine / theirs for mine, theirs in zip(native, loop, strict=True)], at_least(10))
+    report.add("ratio", "times", ratios(native, loop), at_least(10))
     return report
 
 

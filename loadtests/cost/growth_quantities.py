@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.prove.bench.configurations_round import STREAM
 from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send
+from loadtests import harness
 from loadtests.cost.bench_loggers import DRAIN_S, EVENT, FIELDS, VALUES, Emit, empty_call
 from loadtests.instructions.instruction_requests import CHUNK
 
@@ -49,9 +50,7 @@ class Place(NamedTuple):
 
     def arrived(self, event: str = EVENT) -> int:
         """Count the records of an event in the files."""
-        words = f'"event_name":"{event}"'.encode()
-        files = (path for path in self.segments.iterdir() if not path.is_symlink())
-        return sum(words in line for path in files for line in path.read_bytes().splitlines())
+        return len(harness.lines(self.segments, f'"event_name":"{event}"'.encode()))
 
 
 class Sample(NamedTuple):

@@ -9,18 +9,15 @@ import asyncio
 import json
 import random
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import orjson
 import zstandard
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
-from inference_logging.read.segments.reading import is_framing
-from inference_logging.segments import segments
-from inference_logging.ship.s3.staging import whole_lines
+from loadtests import harness
 
 REQUESTS: Final = 400
 """Enough for a compressor to find what repeats, few enough for a second."""
@@ -57,19 +54,11 @@ def measure(config: Config, input_tokens: int, output_tokens: int) -> Size:
     with tempfile.TemporaryDirectory(prefix="inference-logging-") as folder:
         waiting = _recorded(config, input_tokens, output_tokens, Path(folder) / "waiting", "external")
         written = _recorded(config, input_tokens, output_tokens, Path(folder) / "written", "thread")
-        content = b"".join(_lines(Path(folder) / "written" / "segments"))
+        # Records have a sequence; what frames them, and what the listener says of itself, has none.
+        content = b"".join(line + b"\n" for line in harness.lines(Path(folder) / "written" / "segments", b'"seq":'))
     compressed = zstandard.ZstdCompressor(level=Config().compress_level).compress(content)
     amounts = (waiting["bytes_in_queue"], len(content), len(compressed), written["listener"]["listener_cpu_s"])
     return Size(*(amount / REQUESTS for amount in amounts))
-
-
-def _lines(directory: Path) -> Iterator[bytes]:
-    """Iterate over the lines of the requests' records."""
-    for segment in segments(directory):
-        for line in (line for block in whole_lines(segment) for line in block.splitlines(keepends=True)):
-            record = orjson.loads(line)
-            if not is_framing(record) and record["event_name"] != "process.started":
-                yield line
 
 
 def _recorded(config: Config, input_tokens: int, output_tokens: int, folder: Path, listener: str) -> dict[str, Any]:

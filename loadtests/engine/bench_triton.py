@@ -162,7 +162,7 @@ def main() -> None:
             report.print()
         return {"sections": [report.as_json() for report in reports]}
 
-    harness.measured(options, "median (lowest … highest round)", measure)
+    harness.measured(options, "make bench-triton", "median (lowest … highest round)", measure)
 
 
 if __name__ == "__main__":

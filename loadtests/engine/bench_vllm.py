@@ -19,13 +19,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from operator import attrgetter, truediv
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from loadtests import harness
 from loadtests.compare.baselines import LOG_NAME
-from loadtests.cost.bench_report import Goal, Report, at_least, at_most, pairwise
+from loadtests.cost.bench_report import Goal, Report, at_least, at_most, ratios
 from loadtests.engine.vllm_client import CONNECTIONS, SHAPES, Shape, load
 from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
@@ -219,10 +219,10 @@ def _report(shape: Shape, loads: Loads, names: list[str]) -> Report:
     def compare(figure: str, unit: str, read: Read, goal: Goal | None = None) -> None:
         none = [(read(one) + read(other)) / 2 for one, other in zip(*bases, strict=True)]
         report.add(f"{figure}: none", unit, none)
-        report.add(f"{figure}: control ÷ none", "×", pairwise(truediv, map(read, bases[1]), map(read, bases[0])))
+        report.add(f"{figure}: control ÷ none", "×", ratios(map(read, bases[1]), map(read, bases[0])))
         for mode in names[len(BASES) :]:
-            ratios = pairwise(truediv, map(read, loads[shape.name, mode]), none)
-            report.add(f"{figure}: {mode} ÷ none", "×", ratios, goal if mode == "ours" else None)
+            found = ratios(map(read, loads[shape.name, mode]), none)
+            report.add(f"{figure}: {mode} ÷ none", "×", found, goal if mode == "ours" else None)
 
     compare("req/s", "req/s", attrgetter("requests_per_s"), at_least(0.995))
     compare("time to first token p50" if shape.stream else "latency p50", "ms", attrgetter("first_ms"))
@@ -248,7 +248,7 @@ def main() -> None:
         return {"sections": [report.as_json() for report in modes(place, options.modes, options.quick)]}
 
     where = f"API server on core {place.api}, engine on core {place.engine}, client on core {place.client}"
-    harness.measured(options, f"{where}; median (lowest … highest round)", measure)
+    harness.measured(options, "make bench-vllm", f"{where}; median (lowest … highest round)", measure)
 
 
 if __name__ == "__main__":

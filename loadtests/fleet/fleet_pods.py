@@ -21,14 +21,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.cli import native
+from inference_logging.prove.bench.configurations_round import STREAM, application
+from inference_logging.record.asgi.lifespan import Message
 from loadtests.compare import arrivals
 from loadtests.compare.arrivals import Arrival
 from loadtests.fleet.fleet_count import Book, Note
-from tests.support import Client, Message, body_messages, http_scope
 
 SERVICE: Final = "fleet"
 SAMPLE: Final = 8
@@ -36,8 +37,6 @@ SAMPLE: Final = 8
 ZONES: Final = 3
 QUEUE_BYTES: Final = 1 << 20
 _LOOK_S: Final = 0.5
-_CHUNKS: Final = 4
-"""Of an answer at most: a chunk stands for several tokens."""
 
 _ENDING: Final = frozenset({signal.SIGTERM})
 
@@ -61,11 +60,11 @@ class Settings(NamedTuple):
         """Where the book is."""
         return Path(self.folder) / "book"
 
-    def config(self, pod: int, **more: Any) -> Config:
+    def config(self, pod: int) -> Config:
         """Return the configuration of a pod; its volume is a directory below that of its zone, or of the sample."""
         volume = Path(self.folder) / ("own" if pod < SAMPLE else zone(pod)) / f"pod-{pod}"
         places = {"directory": volume / "logs", "queue_directory": volume / "queues"}
-        return Config(**{**places, "service_name": SERVICE, "queue_bytes": QUEUE_BYTES, **more})
+        return Config(**{**places, "service_name": SERVICE, "queue_bytes": QUEUE_BYTES})
 
 
 def shared(trace: list[Arrival], pod: int, requests: int, seconds: float) -> list[Arrival]:
@@ -91,7 +90,7 @@ class Pod:
         config = self._settings.config(self._pod)
         with Logger(config) as logger:
             self._note(logger)
-            asyncio.run(self._serve(InferenceLoggingMiddleware(_answer, config), logger))
+            asyncio.run(self._serve(InferenceLoggingMiddleware(application, config), logger))
         self._note(logger)
 
     def _note(self, logger: Logger) -> None:
@@ -113,39 +112,19 @@ class Pod:
                 await asyncio.wait([waits], timeout=max(0.0, pause_s))
             if ending.is_set():
                 return
-            await self._request(app, arrival)
+            get_logger(SERVICE).info("admitted", arrival=self._served, tokens=arrival.context_tokens)
+            await app(STREAM.scope(), _receive, _send)
             self._served += 1
             self._note(logger)
         await waits
 
-    async def _request(self, app: InferenceLoggingMiddleware, arrival: Arrival) -> None:
-        body = json.dumps({"model": "model", "stream": True, "max_tokens": arrival.generated_tokens}).encode()
-        get_logger(SERVICE).info("admitted", arrival=self._served, tokens=arrival.context_tokens)
-        headers = (
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"x-request-id", f"pod-{self._pod}-{self._served}".encode()),
-        )
-        scope, client = http_scope("/v1/chat/completions", "POST", headers), Client(body_messages(body))
-        await app({**scope, "state": {"arrival": arrival}}, client.receive, client.send)
+
+async def _receive() -> Message:
+    return {"type": "http.request", "body": STREAM.body, "more_body": False}
 
 
-async def _answer(scope: Message, receive: Any, send: Any) -> None:
-    """Stream an answer as an inference server does, without its time."""
-    await receive()
-    arrival: Arrival = scope["state"]["arrival"]
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-    for number in range(min(_CHUNKS, arrival.generated_tokens)):
-        choices = [{"index": 0, "delta": {"content": f"part {number}"}}]
-        await send({"type": "http.response.body", "body": _event({"choices": choices}), "more_body": True})
-    usage = {"prompt_tokens": arrival.context_tokens, "completion_tokens": arrival.generated_tokens}
-    end = _event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage})
-    await send({"type": "http.response.body", "body": end + b"data: [DONE]\n\n"})
-
-
-def _event(content: dict[str, Any]) -> bytes:
-    head = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "model": "model"}
-    return b"data: " + json.dumps({**head, **content}).encode() + b"\n\n"
+async def _send(_message: Message) -> None:
+    pass
 
 
 class Zone:

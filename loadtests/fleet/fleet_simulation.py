@@ -22,7 +22,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging.prove.bench.machine import load
 from loadtests import results
 from loadtests.compare import arrivals
 from loadtests.fleet import fleet_page
@@ -215,7 +214,6 @@ class Run:
         return {
             "pods": settings.pods,
             "processes": len(processes),
-            "load": load(),
             "dropped": sum(note.dropped for note in self._book.notes()),
             "kafka": arrived.figures(),
             "verified": verified.returncode == 0,
@@ -265,7 +263,7 @@ def main() -> None:
     (options.out / "result.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
     if options.page:
         command = f"python -m loadtests.fleet.fleet_simulation --pods {' '.join(map(str, options.pods))} --page"
-        results.keep(fleet_page.PART, result, fleet_page.RESULTS, command)
+        results.keep(fleet_page.PART, {"command": command, **result}, fleet_page.RESULTS)
         page = fleet_page.updated(fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest())
         fleet_page.PAGE.write_text(page, encoding="utf-8")
     lost = [run["pods"] for run in result["runs"] if run["kafka"]["missing"]]

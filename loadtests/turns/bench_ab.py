@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from inference_logging.read.stats.interval import Interval
 from loadtests import harness
+from loadtests.cost.bench_report import machine
 from loadtests.harness import HOST
-from loadtests.turns.bench_turns_report import place
 
 BURN_US: Final = 2000.0
 EXTRA: Final = 0.05
@@ -97,7 +97,7 @@ def main() -> None:
     wrk = harness.find_wrk()
     if wrk is None:
         sys.exit(harness.NO_WRK)
-    seen_on = place()
+    seen_on = machine()
     print("  ".join(f"{name}: {value}" for name, value in seen_on.items()), flush=True)
     nothing, extra = (measure(wrk, share * BURN_US, options.seconds) for share in (0.0, EXTRA))
     found, injected = judged(extra, nothing)

@@ -25,8 +25,7 @@ from loadtests.harness import HOST, memory_directory, scratch_directory
 from loadtests.results import keep
 from loadtests.turns.bench_turns_arms import COMPARED
 from loadtests.turns.bench_turns_inside import inside
-from loadtests.turns.bench_turns_peers import rows_of
-from loadtests.turns.bench_turns_report import LEAST_BLOCKS, Case, place, table
+from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case, rows_of, table
 from loadtests.turns.bench_turns_slices import Block
 
 SERVER: Final = "loadtests.turns.bench_turns_server"
@@ -124,31 +123,31 @@ def uvicorn(load: Load) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure what was asked for, and print it."""
     options = _options()
-    seen_on = place()
-    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()))
-    print("garbage collector: on, what was there before is frozen", end="")
-    print("; QUICK: short, the figures mean nothing" if options.quick else "", flush=True)
-    about = {"machine": seen_on, "quick": options.quick, "connections": options.connections}
-    limit_s = 0.2 if options.quick else options.seconds
-    processes = 1 if options.quick else options.processes
-    found: dict[str, list[dict[str, Any]]] = {}
-    if "inside" in options.parts:
-        found["inside"] = inside(limit_s, processes)
-    wrk = harness.find_wrk() if "uvicorn" in options.parts else None
-    if wrk is not None:
-        least_blocks = 2 if options.quick else LEAST_BLOCKS
-        found["turns"] = uvicorn(Load(wrk, options.connections, limit_s, processes, least_blocks))
-    elif "uvicorn" in options.parts:
-        print(f"uvicorn: {harness.NO_WRK}")
-    for name, rows in found.items():
-        print(f"\n{table(name, rows)}")
-        if options.keep:
-            print(f"kept in {keep(name, {**about, 'rows': rows})}")
-    harness.write(options.json, {**about, "rows": [row for rows in found.values() for row in rows]})
+    limit_s, processes = (0.2, 1) if options.quick else (options.seconds, options.processes)
+
+    def measure() -> dict[str, Any]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        if "inside" in options.parts:
+            found["inside"] = inside(limit_s, processes)
+        wrk = harness.find_wrk() if "uvicorn" in options.parts else None
+        if wrk is not None:
+            least_blocks = 2 if options.quick else LEAST_BLOCKS
+            found["turns"] = uvicorn(Load(wrk, 1, limit_s, processes, least_blocks))
+        elif "uvicorn" in options.parts:
+            print(f"uvicorn: {harness.NO_WRK}")
+        for name, rows in found.items():
+            print(f"\n{table(name, rows)}")
+        return {"parts": found}
+
+    found = harness.measured(
+        options, "make bench-turns", "what was there before is out of the garbage collector", measure
+    )
+    for name, rows in found.pop("parts").items() if options.keep else ():
+        print(f"kept in {keep(name, {**found, 'rows': rows})}")
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, keeps=True)
     parts = ["inside", "uvicorn"]
     parser.add_argument("parts", nargs="*", choices=[*parts, "all"], default="all", metavar="PART")
     words = f"of a row or kind of request; {LIMIT_S} unless given"
@@ -156,11 +155,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--processes", type=int, default=PROCESSES, help=f"one after the other; {PROCESSES} unless given"
     )
-    parser.add_argument("--connections", type=int, default=1, help="of wrk; 1 unless given")
-    lengths = parser.add_mutually_exclusive_group()
-    lengths.add_argument("--quick", action="store_true", help="short: shows that it runs, measures nothing")
-    lengths.add_argument("--keep", action="store_true", help="keep the figures in loadtests/results")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
     options = parser.parse_args()
     if "all" in options.parts:
         options.parts = parts

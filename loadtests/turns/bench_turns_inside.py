@@ -33,7 +33,7 @@ from inference_logging.prove.bench.configurations_round import (
 from inference_logging.read.stats.interval import Interval, of_groups
 from inference_logging.record.asgi.lifespan import ASGIApp
 from inference_logging.record.config import FileConfig
-from loadtests.turns.bench_turns_report import doubt, verdict
+from loadtests.turns.bench_turns_rows import doubt, verdict
 
 MOST_US: Final = 2.0
 MOST_CHUNK_US: Final = 0.12

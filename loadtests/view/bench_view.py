@@ -23,6 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
+from inference_logging.prove.bench.machine import memory_bytes
 from inference_logging.read.table.table import Table
 from loadtests.view import bench_view_fixture
 
@@ -165,13 +166,11 @@ def _ask(segments: Path, cache: Path, name: str) -> int:
     """Ask one question in this process, and print its costs; without a name, for the first rows of a new table."""
     seconds = _timed(lambda: _first_rows(segments, cache) if not name else _answer(segments, cache, QUESTIONS[name]))
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
-    kilobytes = {key: int(status[key].split()[0]) for key in ("VmHWM", "RssFile")}
     costs = {
         "seconds": seconds,
         "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_mb": kilobytes["VmHWM"] / 1000,
-        "files_mb": kilobytes["RssFile"] / 1000,
+        "peak_mb": memory_bytes("VmHWM") / 1e6,
+        "files_mb": memory_bytes("RssFile") / 1e6,
     }
     print(json.dumps(costs))
     return 0

@@ -8,12 +8,12 @@ take longer than all that is measured.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
@@ -25,20 +25,12 @@ _ROUTES: Final = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "
 _OPERATIONS: Final = ("chat", "text_completion", "embeddings", None)
 
 
-class Server(NamedTuple):
-    """One service of the fixture, and its pods."""
-
-    service: str
-    models: tuple[str, ...]
-    pods: int
-
-
-SERVERS: Final = (
-    Server("chat", ("llama-3.1-70b", "llama-3.1-8b"), 4),
-    Server("code", ("qwen2.5-coder-32b",), 3),
-    Server("search", ("bge-m3", "llama-3.1-8b"), 2),
+_PODS: Final = (
+    *(("chat", ("llama-3.1-70b", "llama-3.1-8b")),) * 4,
+    *(("code", ("qwen2.5-coder-32b",)),) * 3,
+    *(("search", ("bge-m3", "llama-3.1-8b")),) * 2,
 )
-_PODS: Final = [(server, pod) for server in SERVERS for pod in range(server.pods)]
+"""The service of each pod, and its models."""
 
 
 def make(directory: Path, size_bytes: int, processes: int = 2) -> int:
@@ -53,25 +45,25 @@ def make(directory: Path, size_bytes: int, processes: int = 2) -> int:
 
 def _write_pod(directory: Path, size_bytes: int, count: int, place: int) -> None:
     """Write the segments of a pod, of which all pods together have ``count``."""
-    server, pod = _PODS[place]
+    service, models = _PODS[place]
     boot_id, body = f"{0xB007000 + place:016x}", b""
     lines: list[bytes] = []
     for number, _ in enumerate(range(place, count, len(_PODS)), 1):
         begun = _BEGUN + timedelta(hours=number - 1)
         if not lines:
-            made, written = _lines(random.Random(place), server, pod, boot_id, begun), 0
+            made, written = _lines(random.Random(place), models, place, boot_id, begun), 0
             while written < size_bytes:
                 lines.append(next(made))
                 written += len(lines[-1])
             body = b"".join(lines)
-        name = f"{server.service}-{begun:%Y%m%dT%H%M%S.000Z}-{boot_id}-{number:06}.jsonl"
+        name = f"{service}-{begun:%Y%m%dT%H%M%S.000Z}-{boot_id}-{number:06}.jsonl"
         hour = f'{{"timestamp":"{begun:%Y-%m-%dT%H}'.encode()
         header = {
             "timestamp": _stamp(begun), "event_name": "segment.header", "schema_version": 1, "boot_id": boot_id,
             "segment": number,
             "resource": {
-                "service.name": server.service, "host.name": f"node-{pod}", "k8s.namespace.name": "inference",
-                "k8s.pod.name": f"{server.service}-{pod}", "k8s.node.name": f"node-{pod}",
+                "service.name": service, "host.name": f"node-{place}", "k8s.namespace.name": "inference",
+                "k8s.pod.name": f"{service}-{place}", "k8s.node.name": f"node-{place}",
             },
         }  # fmt: skip
         footer = {"timestamp": _stamp(begun), "event_name": "segment.footer", "segment": number}
@@ -85,7 +77,7 @@ def _stamp(at: datetime, nanos: int = 0) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond:06}{nanos:03}Z"
 
 
-def _lines(source: random.Random, server: Server, pod: int, boot_id: str, begun: datetime) -> Iterator[bytes]:
+def _lines(source: random.Random, models: Sequence[str], pod: int, boot_id: str, begun: datetime) -> Iterator[bytes]:
     at, seq = begun, source.randrange(1 << 20)
     while True:
         at += timedelta(seconds=source.expovariate(1 / _MEAN_GAP_S))
@@ -98,7 +90,7 @@ def _lines(source: random.Random, server: Server, pod: int, boot_id: str, begun:
         elif kind < 0.033:
             yield _statistics(source, head, ids)
         else:
-            yield _request(source, server, head, ids)
+            yield _request(source, models, head, ids)
 
 
 def _log(source: random.Random, head: str, ids: str) -> bytes:
@@ -119,7 +111,7 @@ def _statistics(source: random.Random, head: str, ids: str) -> bytes:
     ).encode()
 
 
-def _request(source: random.Random, server: Server, head: str, ids: str) -> bytes:
+def _request(source: random.Random, models: Sequence[str], head: str, ids: str) -> bytes:
     route = source.choices(range(4), (70, 15, 12, 3))[0]
     chance = source.random()
     outcome = "ok" if chance > 0.02 else "error" if chance > 0.01 else "client_disconnect"
@@ -128,7 +120,7 @@ def _request(source: random.Random, server: Server, head: str, ids: str) -> byte
     inputs, outputs = source.randrange(20, 6000), max(1, int(duration * source.uniform(20, 60)))
     queued = round(first * source.uniform(0.1, 0.6), 6)
     tenant = min(int(source.paretovariate(1.1)), 300)
-    model = server.models[source.randrange(len(server.models))]
+    model = models[source.randrange(len(models))]
     path = _ROUTES[route] if route < 3 else f"/healthz/{source.randrange(50)}"
     status = {"ok": 200, "error": 500, "client_disconnect": 200}[outcome]
     error = f',"error.type":"{_ERRORS[source.randrange(4)]}"' if outcome == "error" else ""

@@ -12,30 +12,29 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
-import math
 import os
 import sys
 import threading
 import time
-from array import array
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
 from inference_logging.prove.bench.loops import Schedule, Timings, batched, closed, paced, space
-from inference_logging.prove.bench.machine import forget_peak, interpreter_cpu_ns, peak_bytes, resident_bytes
+from inference_logging.prove.bench.machine import forget_peak, interpreter_cpu_ns, memory_bytes
 from inference_logging.prove.bench.peers import Opened, Peer, Place, peer
 from inference_logging.prove.bench.record import (
     FIRST_NUMBER,
     NUMBERS_PER_THREAD,
     WARM_UP_NUMBER,
     count_arrived,
-    count_warm_up,
     text_of,
     wrong_fields,
 )
+from inference_logging.read.stats.interval import quantile
 
 BYTES_PER_CELL: Final = 64 << 20
 """A closed loop ends earlier once it may have made this many bytes of records: files would fill the disk's cache."""
@@ -72,10 +71,6 @@ class Order:
     memory: str = ""
     answer: str = ""
 
-    def as_json(self) -> str:
-        """Return the order as ``main`` reads it."""
-        return json.dumps(asdict(self))
-
 
 def measure(order: Order, measured: Peer) -> dict[str, Any]:
     """Open a peer and measure it; returns the figures of `CellRound` but its round, or those of a call."""
@@ -85,11 +80,11 @@ def measure(order: Order, measured: Peer) -> dict[str, Any]:
         with measured.opened(place, text) as opened:
             return _measure_calls(order, opened, measured, place)
     all_timings = [Timings(space(calls)) for calls in _room(order)]
-    counts_peak, before = forget_peak(), resident_bytes()
+    counts_peak, before = forget_peak(), memory_bytes("VmRSS")
     with measured.opened(place, text) as opened:
-        _warm_up(order, opened, measured, place)
+        _warm_up(order, opened, measured)
         figures = _measure_load(order, opened, all_timings)
-        figures["peak_bytes"] = max(peak_bytes() - before, 0) if counts_peak else None
+        figures["peak_bytes"] = max(memory_bytes("VmHWM") - before, 0) if counts_peak else None
         return {**figures, **_arrivals(figures, measured, place, text)}
 
 
@@ -106,28 +101,17 @@ def _schedule(order: Order, thread: int, start_ns: int) -> Schedule:
     return Schedule.of_thread(thread, order.threads, start_ns, order.rate_per_s, order.seconds)
 
 
-def _warm_up(order: Order, opened: Opened, measured: Peer, place: Place) -> None:
+def _warm_up(order: Order, opened: Opened, measured: Peer) -> None:
     """Make records for a while, and wait until they have arrived or the peer has been given enough time."""
     limit_ns = time.perf_counter_ns() + int(order.seconds * _WARM_UP_SHARE * 1e9)
     made = 0
     while made < min(WARM_UP_CALLS, BYTES_PER_CELL // 4 // order.record_bytes) and time.perf_counter_ns() < limit_ns:
         opened.call(WARM_UP_NUMBER + made)
         made += 1
-    _settle(opened, measured, place, made)
-
-
-def _settle(opened: Opened, measured: Peer, place: Place, made: int) -> None:
-    if not measured.writes:
-        return
     if opened.settle is not None:
         _within(opened.settle, _SETTLE_S)
-        return
-    # This peer cannot be waited for: its file is looked at, until nothing comes any more.
-    end, arrived, quiet = time.monotonic() + _SETTLE_S, -1, 0
-    while arrived < made and quiet < 10 and time.monotonic() < end:
-        time.sleep(0.05)
-        arrived, before = count_warm_up(place.files), arrived
-        quiet = quiet + 1 if arrived == before else 0
+    elif measured.writes:
+        time.sleep(_SETTLE_S)  # this peer cannot be waited for
 
 
 def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> dict[str, Any]:
@@ -142,11 +126,11 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
     if opened.dropped is not None:
         refused += opened.dropped() - dropped_before
     accepted = calls - refused
-    times = sorted(_joined(all_timings))
+    times = sorted(chain.from_iterable(timings.times() for timings in all_timings))
     late_ns = start_ns + int(order.seconds * (1 + _LATE) * 1e9)
     in_time = ended_ns <= late_ns and drained_ns <= late_ns + int(_FLUSH_S * 1e9)
     return {
-        **{name: _quantile(times, share) for name, share in _QUANTILES.items()},
+        **{name: quantile(times, share) if times else None for name, share in _QUANTILES.items()},
         "interpreter_cpu_ns": cpu / accepted if accepted else None,
         "calls": calls,
         "accepted": accepted,
@@ -159,18 +143,6 @@ def _measure_load(order: Order, opened: Opened, all_timings: list[Timings]) -> d
 
 
 _QUANTILES: Final = {"p50_ns": 0.5, "p99_ns": 0.99, "p999_ns": 0.999, "max_ns": 1.0}
-
-
-def _quantile(ordered: list[int], share: float) -> float | None:
-    """Return the smallest value that at least ``share`` of the values do not exceed; None without values."""
-    return float(ordered[max(math.ceil(share * len(ordered)) - 1, 0)]) if ordered else None
-
-
-def _joined(all_timings: list[Timings]) -> array[int]:
-    joined: array[int] = array("Q")
-    for timings in all_timings:
-        joined.extend(timings.times())
-    return joined
 
 
 def _run_threads(order: Order, opened: Opened, all_timings: list[Timings]) -> tuple[int, int]:
@@ -247,7 +219,7 @@ def _measure_calls(order: Order, opened: Opened, measured: Peer, place: Place) -
     """Return the time of a call below the level, in batches; null without one, or where the level lets it through."""
     if opened.filtered is None:
         return {"filtered_ns": None}
-    _warm_up(order, opened, measured, place)
+    _warm_up(order, opened, measured)
     end_ns = time.perf_counter_ns() + int(order.seconds * 1e9)
     filtered = median(batched(opened.filtered, FIRST_NUMBER, _BATCH, end_ns))
     _within(opened.drain, DRAIN_S)

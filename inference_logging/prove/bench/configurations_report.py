@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from inference_logging.prove.bench.configurations import REQUEST_CPU, UNITS, Comparison, Figure
 from inference_logging.prove.bench.configurations_round import GET, KINDS, POST, STREAM
+from inference_logging.prove.bench.machine import machine
+from inference_logging.prove.bench.text import number_text
 from inference_logging.read.stats.interval import Interval
 
 _COLUMNS: Final = (
@@ -56,7 +56,7 @@ def _headline(comparison: Comparison) -> str:
         if figure.is_seen:
             parts.append(f"{_signed(figure.difference.value)} µs for a {kind.name}")
         else:
-            parts.append(f"no difference seen for a {kind.name} (resolved: ±{_number(figure.resolves)} µs)")
+            parts.append(f"no difference seen for a {kind.name} (resolved: ±{number_text(figure.resolves)} µs)")
     return f"CPU time on the request path: {'; '.join(parts)}."
 
 
@@ -64,8 +64,8 @@ def _row(figure: Figure) -> str:
     unit = UNITS[figure.name]
     cells = [
         f"{figure.name}{f' ({unit})' if unit else ''}",
-        _number(figure.old.value),
-        _number(figure.new.value),
+        number_text(figure.old.value),
+        number_text(figure.new.value),
         _difference(figure),
         _within(figure.control),
     ]
@@ -85,28 +85,15 @@ def _within(interval: Interval) -> str:
 
 
 def _signed(value: float) -> str:
-    shown = _number(abs(value))
+    shown = number_text(abs(value))
     if not shown.strip("0."):
         return "0"
     return f"{'+' if value > 0 else '−'}{shown}"
 
 
-def _number(value: float) -> str:
-    size = abs(value)
-    return (
-        f"{value:,.0f}"
-        if size >= 1000
-        else f"{value:.1f}"
-        if size >= 100
-        else f"{value:.2f}"
-        if size >= 1
-        else f"{value:.3f}"
-    )
-
-
 def _machine() -> str:
-    cores = len(os.sched_getaffinity(0))
-    loads: Sequence[float] = os.getloadavg()
-    load = f"load average {loads[0]:.2f}"
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"Measured with {python} on {platform.machine()}, {cores} cores usable, {load}."
+    place = machine()
+    return (
+        f"Measured with Python {place['python']} on {place['cpu']}, {place['cores']} cores usable, load average "
+        f"{place['load'][0]:.2f}."
+    )

@@ -48,13 +48,9 @@ def exactly(value: float) -> Estimate:
 
 def _missing(result: Result, *names: str) -> str:
     """Return why a peer has no figures."""
-    entries = {entry["name"]: entry for entry in result["peers"]}
-    for name in names:
-        if name not in entries:
-            return f"{name} was not asked for"
-        if (reason := entries[name]["missing"]) is not None:
-            return f"{name}: {reason}"
-    return f"needs the closed loop with 1 thread and {_SMALL} B"
+    reasons = {entry["name"]: entry["missing"] for entry in result["peers"]}
+    found = ((name, reasons.get(name, "not asked for")) for name in names)
+    return "; ".join(f"{name}: {reason}" for name, reason in found if reason) or f"no closed loop with {_SMALL} B"
 
 
 def _tail(result: Result) -> Goal:
@@ -87,16 +83,15 @@ def _quotient(above: Mapping[int, float], below: Mapping[int, float]) -> Estimat
 
 def _arrived(result: Result) -> Goal:
     ours = {entry["name"] for entry in result["peers"] if entry["ours"]}
-    cells = [cell for cell in result["cells"] if cell["peer"] in ours]
-    ratios = [least for cell in cells if (least := _least_arrived(cell)) is not None]
-    found = exactly(min(ratios)) if ratios and len(ratios) == len(cells) else None
-    unknown = [f"{cell['peer']}, {cell['threads']} threads" for cell in cells if _least_arrived(cell) is None]
-    reason = f"no figure for {unknown[0]}" if unknown else _missing(result, OURS)
+    least = [_least_arrived(cell) for cell in result["cells"] if cell["peer"] in ours]
+    known = [ratio for ratio in least if ratio is not None]
+    found = exactly(min(known)) if known and len(known) == len(least) else None
+    reason = "a cell has no figure" if least else _missing(result, OURS)
     return judged("arrived ÷ accepted, the least of all cells of ours", "1", found, lambda value: value == 1, reason)
 
 
 def _least_arrived(cell: Cell) -> float | None:
-    ratios = [found["arrived_ratio"] for found in cell["rounds"]]
+    ratios: list[float | None] = [found["arrived_ratio"] for found in cell["rounds"]]
     known = [value for value in ratios if value is not None]
     return min(known) if known and len(known) == len(ratios) and cell["problem"] is None else None
 

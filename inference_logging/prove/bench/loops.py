@@ -87,11 +87,6 @@ class Schedule:
         """Return when a call is due."""
         return self.first_ns + int(position * self.interval_ns)
 
-    @property
-    def give_up_ns(self) -> int:
-        """When no more calls are made."""
-        return self.first_ns + int(GIVE_UP * self.calls * self.interval_ns)
-
 
 def paced(
     call: Call,
@@ -106,7 +101,7 @@ def paced(
     Calls that are not made for lack of time count as long as they have waited by then, which is less than they would
     have taken.
     """
-    give_up_ns = schedule.give_up_ns
+    give_up_ns = schedule.first_ns + int(GIVE_UP * schedule.calls * schedule.interval_ns)
     for position in range(schedule.calls):
         due = schedule.due_ns(position)
         now = clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -16,23 +17,17 @@ _NATIVE_THREADS: Final = "inference-"
 _PROCESS: Final = Path("/proc/self")
 
 
-def machine(load_before: list[float], files_on: str) -> Machine:
-    """Return what is known about this machine; ``files_on`` as `file_system` names it."""
+def machine() -> Machine:
+    """Return what is known about this machine, its load averages over 1, 5 and 15 minutes among it."""
     return {
         "cpu": _after("/proc/cpuinfo", "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(int((_after("/proc/meminfo", "MemTotal") or "0").split()[0]) / (1 << 20), 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "load_before": load_before,
-        "load_after": load(),
-        "files_on": files_on,
+        "load": [round(value, 2) for value in os.getloadavg()],
+        "files_on": file_system(Path(tempfile.gettempdir())),
     }
-
-
-def load() -> list[float]:
-    """Return the system's load over 1, 5 and 15 minutes."""
-    return [round(value, 2) for value in os.getloadavg()]
 
 
 def file_system(path: Path) -> str:
@@ -46,23 +41,18 @@ def file_system(path: Path) -> str:
     return found
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process, shared pages included."""
-    return int((_after(str(_PROCESS / "status"), "VmRSS") or "0").split()[0]) * 1024
+def memory_bytes(figure: str, process: str = "self") -> int:
+    """Return a figure of a process's memory as the kernel names it: `VmRSS` is what is resident, `VmHWM` its peak."""
+    return int((_after(f"/proc/{process}/status", figure) or "0").split()[0]) * 1024
 
 
 def forget_peak() -> bool:
-    """Let the peak of the resident memory begin at its present size; return whether the kernel does that."""
+    """Let the peak of this process's memory begin at its present size; return whether the kernel does that."""
     try:
         (_PROCESS / "clear_refs").write_text("5")
     except OSError:
         return False
     return True
-
-
-def peak_bytes() -> int:
-    """Return the highest resident memory since ``forget_peak``."""
-    return int((_after(str(_PROCESS / "status"), "VmHWM") or "0").split()[0]) * 1024
 
 
 def interpreter_cpu_ns() -> int:

@@ -38,7 +38,6 @@ LARGEST_BYTES: Final = 32 * 1024
 """Every peer's default takes a record of this size."""
 
 _NUMBER: Final = re.compile(rb'number"?[=:] ?([1-4]\d{9})(?!\d)')
-_WARM_UP: Final = re.compile(rb'number"?[=:] ?[5-9]\d{9}(?!\d)')
 
 
 def fields(number: int, text: str) -> dict[str, Any]:
@@ -92,11 +91,6 @@ def count_arrived(directory: Path) -> Arrived:
         found += len(matches)
         samples += [_line_at(content, matches[place][1]) for place in (0, -1) if matches]
     return Arrived(len(seen), found - len(seen), tuple(samples))
-
-
-def count_warm_up(directory: Path) -> int:
-    """Count the records that were made before the measurement."""
-    return sum(sum(1 for _ in _WARM_UP.finditer(content)) for content in _contents(directory))
 
 
 def wrong_fields(line: bytes, text: str) -> list[str]:

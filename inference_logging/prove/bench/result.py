@@ -41,18 +41,14 @@ class Estimate(TypedDict):
 
 
 class Machine(TypedDict):
-    """Where it was measured; the loads are the system's averages over 1, 5 and 15 minutes.
-
-    ``files_on`` is the type of the file system that the peers' files were on.
-    """
+    """Where it was measured; ``files_on`` is the type of the file system of temporary files."""
 
     cpu: str
     cores: int
     memory_gib: float
     kernel: str
     python: str
-    load_before: list[float]
-    load_after: list[float]
+    load: list[float]
     files_on: str
 
 
@@ -131,8 +127,7 @@ class Result(TypedDict):
     machine: Machine
     rounds: int
     seconds_per_cell: float
-    open_rate_per_s: dict[str, float]
-    """By number of threads (as text): the total of all threads."""
+    open_rate_per_s: float
     peers: list[PeerEntry]
     cells: list[Cell]
     filtered: list[CallTime]

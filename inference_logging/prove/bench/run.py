@@ -7,22 +7,21 @@ so. A cell that has failed once is not tried again: one that is stuck takes half
 
 from __future__ import annotations
 
+import json
 import random
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata, util
 from itertools import product
-from pathlib import Path
 from typing import Any, Final, cast
 
 from inference_logging.prove.bench.cell import DRAIN_S, Order
 from inference_logging.prove.bench.child import Answer, child, places
 from inference_logging.prove.bench.goals import goals
-from inference_logging.prove.bench.machine import file_system, load, machine
+from inference_logging.prove.bench.machine import machine
 from inference_logging.prove.bench.peers import NAMES, Peer, peers
 from inference_logging.prove.bench.record import SMALLEST_BYTES
 from inference_logging.prove.bench.result import (
@@ -77,13 +76,13 @@ class Plan:
 
 def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Result:
     """Measure what is planned; ``progress`` is called before each child with its name."""
-    load_before = load()
+    place = machine()
     entries = [_entry(measured) for measured in peers(plan.peers)]
     answers: Answers = {order: [] for order in plan.orders([row["name"] for row in entries if row["missing"] is None])}
     for number in range(plan.rounds):
         for order in _shuffled(list(answers), number):
             if all(answer["problem"] is None for answer in answers[order]):
-                progress(f"round {number + 1} of {plan.rounds}: {_words(order)}")
+                progress(f"round {number + 1} of {plan.rounds}: {order.peer}, {order.threads} threads, {order.loop}")
                 answers[order].append({"round": number, **ask(order)})
     works = _working(entries, answers)
     result: Result = {
@@ -91,10 +90,10 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": command,
         "quick": plan.quick,
-        "machine": machine(load_before, file_system(Path(tempfile.gettempdir()))),
+        "machine": place,
         "rounds": plan.rounds,
         "seconds_per_cell": plan.seconds,
-        "open_rate_per_s": {str(threads): RATE_PER_S for threads in plan.threads},
+        "open_rate_per_s": RATE_PER_S,
         "peers": entries,
         "cells": [_cell(order, answers) for order in answers if order.loop != "call" and order.peer in works],
         "filtered": _call_times(answers),
@@ -104,10 +103,6 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
     return result
 
 
-def _words(order: Order) -> str:
-    return f"{order.peer}, {order.threads} threads, {order.loop}, {order.record_bytes} B"
-
-
 def ask(order: Order) -> Answer:
     """Measure one cell in a child, and return its answer; ``problem`` in it says why there are no figures."""
     with places() as (place, memory):
@@ -115,9 +110,8 @@ def ask(order: Order) -> Answer:
         files = place / "files"
         files.mkdir()
         placed = replace(order, files=str(files), memory=str(memory), answer=str(answer))
-        return child(
-            "inference_logging.prove.bench.cell", placed.as_json(), answer, order.seconds * 4 + DRAIN_S + _START_S
-        )
+        limit_s = order.seconds * 4 + DRAIN_S + _START_S
+        return child("inference_logging.prove.bench.cell", json.dumps(asdict(placed)), answer, limit_s)
 
 
 def _entry(measured: Peer) -> PeerEntry:
@@ -174,7 +168,11 @@ def _shuffled(orders: Sequence[Order], number: int) -> list[Order]:
 
 
 def _cell(order: Order, answers: Answers) -> Cell:
-    good = [_without_problem(answer) for answer in answers[order] if answer["problem"] is None]
+    good = [
+        {name: value for name, value in answer.items() if name != "problem"}
+        for answer in answers[order]
+        if answer["problem"] is None
+    ]
     return {
         "peer": order.peer,
         "threads": order.threads,
@@ -189,10 +187,6 @@ def _cell(order: Order, answers: Answers) -> Cell:
         "problem": next((answer["problem"] for answer in answers[order] if answer["problem"] is not None), None),
         "rounds": good,
     }
-
-
-def _without_problem(answer: Answer) -> Answer:
-    return {name: value for name, value in answer.items() if name != "problem"}
 
 
 def estimate(values: Sequence[Any]) -> Estimate | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from inference_logging.prove.bench.result import Cell, Estimate, Result
+from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.summary import duration_text, short_count
 
-NOTHING: Final = "–"
+
+def number_text(value: float) -> str:
+    """Return a number with three digits that say something, and no fewer of a larger one."""
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}"
 
 
 def time_text(nanoseconds: float) -> str:
@@ -56,13 +62,12 @@ def lines(result: Result) -> Iterator[str]:
     for threads, loop, size in kinds:
         cells = [cell for cell in result["cells"] if (cell["threads"], cell["loop"], cell["record_bytes"])
                  == (threads, loop, size)]  # fmt: skip
-        rate = f" at {result['open_rate_per_s'][str(threads)]:,.0f} calls/s in all" if loop == "open" else ""
-        yield f"\n{threads} thread{'s' * (threads > 1)}, {loop} loop{rate}, records of {size:,} B"
+        rate = f" at {result['open_rate_per_s']:,.0f} calls/s in all" if loop == "open" else ""
+        title = f"\n{threads} thread{'s' * (threads > 1)}, {loop} loop{rate}, records of {size:,} B"
         heads = ("peer", *(head for head, _ in FORMS.values()))
-        yield from _columns([heads, *(_row(titles[cell["peer"]], cell) for cell in cells)])
-    yield "\na call below the level, on one thread, in batches"
+        yield Table(title, heads, [_row(titles[cell["peer"]], cell) for cell in cells]).text()
     rows = [(titles[time["peer"]], time_text(time["ns"]["value"])) for time in result["filtered"]]
-    yield from _columns([("peer", "a call"), *rows])
+    yield Table("\none thread, calls below the level, in batches", ("peer", "a call"), rows).text()
     for entry in result["peers"]:
         if entry["missing"] is not None:
             yield f"\n{entry['title']}: {entry['missing']}"
@@ -72,7 +77,7 @@ def lines(result: Result) -> Iterator[str]:
             yield f"\n{name}: {cell['problem']}"
     yield "\ngoals"
     for goal in result["goals"]:
-        value = NOTHING if goal["value"] is None else f"{goal['value']:.4g}"
+        value = "–" if goal["value"] is None else f"{goal['value']:.4g}"
         yield f"  {goal['name']}: {value} ({goal['goal']}): {goal['verdict']}"
 
 
@@ -82,12 +87,4 @@ def _row(title: str, cell: Cell) -> tuple[str, ...]:
 
 
 def _text(figure: str, found: Estimate | None) -> str:
-    return NOTHING if found is None else FORMS[figure][1](found["value"])
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        first, *others = (cell.ljust(width) if not place else cell.rjust(width)
-                          for place, (cell, width) in enumerate(zip(row, widths, strict=True)))  # fmt: skip
-        yield "  ".join(["  " + first, *others]).rstrip()
+    return "–" if found is None else FORMS[figure][1](found["value"])

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from inference_logging.prove.replay.client import NOT_SENT, UNFINISHED
 from inference_logging.prove.replay.player import Result
 from inference_logging.read.stats.comparison import LEAST_BLOCKS
-from inference_logging.read.stats.interval import Interval, ratio
+from inference_logging.read.stats.interval import Interval, quantile, ratio
 
 SHARES: Final = (0.5, 0.9, 0.99)
 _MOST_BLOCKS: Final = 200
@@ -78,7 +78,7 @@ class Comparison(NamedTuple):
 def quantiles(values: Sequence[float]) -> list[float]:
     """Return the quantiles ``SHARES`` of at least one value, each one of the values."""
     ordered = sorted(values)
-    return [ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in SHARES]
+    return [quantile(ordered, share) for share in SHARES]
 
 
 def compare(results: Sequence[Result]) -> Comparison:

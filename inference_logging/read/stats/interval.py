@@ -47,6 +47,11 @@ class Interval:
         return {"value": self.value, "low": self.low, "high": self.high}
 
 
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the smallest of some ascending values that at least ``share`` of them do not exceed."""
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
+
+
 def trimmed_mean(values: Sequence[float]) -> float:
     """Return the mean without the tenth of the values at either end."""
     cut = int(TRIM * len(values))

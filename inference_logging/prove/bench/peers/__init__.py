@@ -58,7 +58,7 @@ class Peer:
     title: str
     library: str
     opened: Callable[[Place, str], AbstractContextManager[Opened]]
-    settings: Callable[..., Any] | str
+    settings: Callable[..., Any]
     modules: tuple[tuple[str, str], ...] = ()
     """Those it needs, by the names of their distributions."""
     ours: bool = False
@@ -67,7 +67,7 @@ class Peer:
 
     def settings_text(self) -> str:
         """Return the settings as they stand in the source."""
-        return self.settings if isinstance(self.settings, str) else textwrap.dedent(inspect.getsource(self.settings))
+        return textwrap.dedent(inspect.getsource(self.settings))
 
 
 OURS: Final = "ours-event"

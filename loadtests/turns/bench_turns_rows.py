@@ -1,21 +1,69 @@
-"""What each arm in a server adds to a request, and that as a multiple of what the thinnest wrapper adds.
+"""Rows as ``--json`` writes them and a table prints them; and what each arm in a server adds to a request.
 
 The time of the arm without anything is taken off each block. The value is the mean over processes of trimmed means
-over blocks; its interval of 95 % is that of the bootstrap that draws processes, and blocks in each.
+over blocks; its interval of 95 % is that of the bootstrap that draws processes, and blocks in each. What an arm adds is
+also a multiple of what the thinnest wrapper adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.interval import Interval, of_draws, resamples, trimmed_mean
 from loadtests.turns.bench_turns_arms import COMPARED, NOTHING, OURS, THINNEST, THINNEST_AGAIN
-from loadtests.turns.bench_turns_report import Case, doubt, verdict
 from loadtests.turns.bench_turns_slices import Block
 
 _LEAST, _AGAIN = COMPARED.index(THINNEST), COMPARED.index(THINNEST_AGAIN)
+LEAST_BLOCKS: Final = 20
+"""Fewer say nothing, so even a short measurement goes on until there are as many."""
+
+
+class Case(NamedTuple):
+    """What is measured in a server: the requests of a slice, and the goal, a ratio of CPU times without and with it."""
+
+    name: str
+    requests: int = 64
+    least_ratio: float | None = None
+
+
+def doubt(control: Interval, distance: float) -> str | None:
+    """Return why a ratio that is ``distance`` from 1 cannot be claimed beside this control, or None if it can."""
+    if not control.holds(1.0):
+        return "the control is off 1"
+    if control.high - control.low >= distance:
+        return "the control is wider than the claim"
+    return None
+
+
+def verdict(is_reached: bool, reason: str | None) -> str:
+    """Return ``reached``, ``not reached``, or ``not measured`` with the reason."""
+    return f"not measured: {reason}" if reason else "reached" if is_reached else "not reached"
+
+
+_HEADS: Final = {
+    "unlogged_us": "without, µs",
+    "added_us": "added, µs",
+    "times_thinnest": "× the thinnest",
+    "unlogged_to_logged": "without ÷ with",
+    "control": "the control",
+    "listener_us_per_record": "listener, µs",
+}
+
+
+def table(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows, which are as ``--json`` writes them, as a table of the figures that one of them has."""
+    shown = [name for name in _HEADS if any(row.get(name) is not None for row in rows)]
+    cells = [(row["name"], *(_cell(row.get(name)) for name in shown), row["verdict"]) for row in rows]
+    return Table(title, ("", *(_HEADS[name] for name in shown), "verdict"), cells).text()
+
+
+def _cell(found: Mapping[str, float] | float | None) -> str:
+    if found is None:
+        return ""
+    return f"{found:.2f}" if isinstance(found, float) else str(Interval(**found))
 
 
 def rows_of(case: Case, processes: Sequence[Sequence[Block]]) -> list[dict[str, Any]]:
