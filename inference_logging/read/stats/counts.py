@@ -6,6 +6,7 @@ are sketches, the time line is coarser the longer it is, and all but the ``MAX_G
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -135,7 +136,7 @@ class Counts:
 def count(cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[int, int]) -> Counts:
     """Count the records of segments from one time on, before the other: nanoseconds since the Unix epoch."""
     lost, corrupt = _dropped(cursor, entries, between)
-    search = Search(cursor, Question({"from_ns": between[0], "to_ns": between[1]}), entries)
+    search = Search(cursor, _question(between), entries)
     search.run(_SHAPE, _found)
     events = _frequent(search, "event")
     ((without_time,),) = search.ask("SELECT count(*) FROM {rows} WHERE event = 'request' AND t IS NULL")
@@ -157,6 +158,10 @@ def count(cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[i
         corrupt_lines=corrupt + without_time + unreadable,
         times=None if first is None else (first, last),
     )
+
+
+def _question(between: tuple[int, int], **more: Any) -> Question:
+    return Question({"from_ns": between[0], "to_ns": between[1], "budget_s": math.inf, **more})
 
 
 def _found(record: Record, moment: int, _segment: str, _offset: int) -> list[Any]:
@@ -270,9 +275,8 @@ def _dropped(
         for at, process, reason, level, records in entry.facts.dropped if entry.facts is not None else ():
             if stamp(between[0]) <= at < stamp(between[1]):
                 take(process, reason, level, records)
-    question = Question({"from_ns": between[0], "to_ns": between[1], "events": ["log.dropped"]})
-    nothing = {"nothing": ("NULL", "BIGINT")}
-    Search(cursor, question, entries).run(nothing, found, are_columns=False, more=lambda _: "seq IS NULL")
+    nothing, reports = {"nothing": ("NULL", "BIGINT")}, _question(between, events=["log.dropped"])
+    Search(cursor, reports, entries).run(nothing, found, are_columns=False, more=lambda _: "seq IS NULL")
     total = Counter[Dropped]()
     for (_, of_records), records in greatest.items():
         total[of_records] += records
