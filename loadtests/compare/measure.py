@@ -151,7 +151,7 @@ class ServerUnderTest(NamedTuple):
             return None
         if self.mode == "uvicorn-access":
             return (self.directory / "server.out").read_bytes().count(b' HTTP/1.1" ')
-        return len(harness.lines(self.directory, b'"event_name":"request"'))
+        return len(harness.lines(self.directory, b'"http.request.method":'))
 
     def _tail(self) -> str:
         return (self.directory / "server.out").read_text(errors="replace")[-2000:]
