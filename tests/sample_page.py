@@ -7,7 +7,7 @@ import re
 from inference_logging.read.pages import page
 from inference_logging.read.pages.content import SHARES, Plot, Table
 from inference_logging.read.pages.page import Section
-from inference_logging.read.pages.parts import figure, folded, headline, listing, paragraph, table_of
+from inference_logging.read.pages.parts import figure, headline, paragraph, table_of
 
 HOSTILE = (
     "</script><img src=x onerror=\"window.hacked='img'\"><script>window.hacked='script'</script> \u202eevil & 模型"
@@ -66,7 +66,7 @@ def table() -> Table:
 def sample() -> str:
     """Return the page."""
     sections = [Section(plot.title, [figure(plot)]) for plot in plots()]
-    last = Section("Rows", [table_of(table()), folded(HOSTILE, listing(f"one\n  {HOSTILE}"))])
+    last = Section("Rows", [table_of(table())])
     intro = [paragraph(HOSTILE), headline([("Requests", "200"), (HOSTILE, HOSTILE)])]
     return page.document(f"A page of {HOSTILE}", intro, [*sections, last])
 
