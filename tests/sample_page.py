@@ -66,7 +66,7 @@ def table() -> Table:
 def sample() -> str:
     """Return the page."""
     sections = [Section(plot.title, [figure(plot)]) for plot in plots()]
-    last = Section("Rows", [table_of(table()), paragraph(HOSTILE)])
+    last = Section("Rows", [table_of(table())])
     intro = [paragraph(HOSTILE), headline([("Requests", "200"), (HOSTILE, HOSTILE)])]
     return page.document(f"A page of {HOSTILE}", intro, [*sections, last])
 

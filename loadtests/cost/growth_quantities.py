@@ -169,7 +169,7 @@ def _threads_take_turns(
 
 
 _barrier: Barrier | None = None
-"""Of a process that is measured: what all of them wait at."""
+"""What the processes that are measured wait at."""
 
 
 def _begin(barrier: Barrier) -> None:
