@@ -116,10 +116,6 @@ impl<O: Os> Sink for ConsoleSink<O> {
         Ok(())
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
         self.out.close(now, footer)
     }
