@@ -175,12 +175,6 @@ impl Leader {
         self.lost_leadership && !self.queues.is_empty()
     }
 
-    /// Whether a batch is under way.
-    #[must_use]
-    pub fn has_batch(&self) -> bool {
-        self.delivery.has_batch()
-    }
-
     /// Whether this queue is one of those that it reads.
     #[must_use]
     pub fn reads(&self, file: &QueueFile) -> bool {

@@ -68,21 +68,12 @@ struct ListenerThread {
 
 impl Listener {
     /// Starts the thread. It serves the whole directory; at the stop it makes sure that `queue`, its process's own, is
-    /// drained.
-    ///
-    /// # Errors
-    /// The control page cannot be mapped, or no thread can be started.
-    pub fn start(settings: ListenerSettings, open: OpenSinks, queue: Arc<QueueFile>) -> io::Result<Self> {
-        let control = Control::open(&settings.queue_directory)?;
-        Self::start_looking_after(settings, open, (queue, control), Box::new(|| ()))
-    }
-
-    /// As `start`, with the control page that the queue has had since it was made: its directory may be gone already.
+    /// drained. `control` is the page that the queue has had since it was made: its directory may be gone already.
     /// From time to time the thread calls `check_queue`, which checks whether the process needs another queue.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn start_looking_after(
+    pub fn start(
         settings: ListenerSettings,
         open: OpenSinks,
         (queue, control): (Arc<QueueFile>, Control),

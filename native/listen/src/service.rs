@@ -121,7 +121,7 @@ impl Service {
                 producer.look_after_queue();
             }
         };
-        let started = Listener::start_looking_after(
+        let started = Listener::start(
             self.listener_settings.clone(),
             Box::new(open),
             (Arc::clone(&queue.file), queue.control),

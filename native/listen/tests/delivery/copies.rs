@@ -134,7 +134,8 @@ fn a_stop_writes_what_the_copies_still_have_and_counts_what_it_cannot() {
     let mut sinks = Some(Sinks { additional, ..primary.sinks() });
     let open = Box::new(move || sinks.take().ok_or_else(String::new));
     let queue = Arc::clone(&producer.queue().unwrap().file);
-    let listener = Listener::start(listener_settings(directory.path()), open, queue).unwrap();
+    let own = (queue, Control::open(directory.path()).unwrap());
+    let listener = Listener::start(listener_settings(directory.path()), open, own, Box::new(|| ())).unwrap();
     (0..9).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
     producer.close();
     assert!(listener.stop(PATIENCE), "a copy that hangs does not hold up the end");

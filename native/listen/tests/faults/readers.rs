@@ -97,7 +97,7 @@ fn a_listener_that_begins_when_its_directory_is_gone_already_writes_what_its_que
     let theirs = sink.clone();
     let open = Box::new(move || Ok(theirs.sinks()));
     let own = (Arc::clone(&queue.file), queue.control);
-    let listener = Listener::start_looking_after(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
+    let listener = Listener::start(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
     producer.close();
     assert!(listener.stop(PATIENCE));
     assert_eq!(numbers(&sink.lines(), 0), dense(10));
@@ -117,7 +117,7 @@ fn the_end_of_a_replaced_queue_is_on_record_also_where_its_name_goes_before_a_le
     let (own, queue) = (sink.clone(), producer.queue().unwrap());
     let open = Box::new(move || Ok(own.sinks()));
     let own = (Arc::clone(&queue.file), queue.control);
-    let listener = Listener::start_looking_after(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
+    let listener = Listener::start(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
     // Pages that all share were lost, so there is another queue. The leader does nothing meanwhile, and then dies.
     queue.file.ring().close();
     listener.retire();
