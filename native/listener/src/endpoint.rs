@@ -8,6 +8,7 @@ use super::http::{self, Reply, Request};
 use super::listeners::now;
 use listen::status::health::{Answer, HealthWatch, liveness, producers, readiness};
 use listen::status::metrics::Metrics;
+use parameters::keys::reason;
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -38,12 +39,6 @@ pub fn serve(
     let port = listener.local_addr().map_err(|error| refused(&error))?.port();
     http::serve(listener, answer).map_err(|error| refused(&error))?;
     Ok(port)
-}
-
-/// The system's message, without its error number.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 fn reply(request: &Request, watch: &HealthWatch, metrics: &Metrics) -> Reply {

@@ -7,6 +7,7 @@ use super::host::Host;
 use super::options::{Options, Syntax};
 use super::report;
 use listen::settings::{entries, plain};
+use parameters::keys::reason;
 use segments::chain;
 use segments::verify::database::Database;
 use segments::verify::{Request, verify};
@@ -163,10 +164,8 @@ fn chain_key(options: &Options, configuration: &Configuration) -> Result<Option<
     let Some(path) = options.text("chain-key-file") else {
         return configuration.settings.audit_chain_key().map_err(|sentence| options.wrong(&sentence));
     };
-    let content = std::fs::read(path).map_err(|error| {
-        let text = error.to_string();
-        options.wrong(&format!("chain_key_file={path}: {}", text.split(" (os error").next().unwrap_or(&text)))
-    })?;
+    let unread = |error| options.wrong(&format!("chain_key_file={path}: {}", reason(&error)));
+    let content = std::fs::read(path).map_err(unread)?;
     let wrong = || options.wrong(&format!("chain_key_file={path}: must hold 64 lowercase hexadecimal digits"));
     chain::parse_hex(content.trim_ascii()).map(Some).ok_or_else(wrong)
 }
