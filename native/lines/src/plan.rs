@@ -77,12 +77,6 @@ impl Key {
         Self { text: text.into(), padded, is_counted }
     }
 
-    /// The key as it stands in a line.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.text
-    }
-
     /// Appends it.
     #[inline(always)]
     pub fn push(&self, out: &mut Vec<u8>) {

@@ -25,4 +25,4 @@ mod times;
 
 pub use look::Look;
 pub use record::Record;
-pub use safe::{is_plain_word, push_safe, push_safe_utf16};
+pub use safe::{is_plain_word, push_escaped, safe, safe_utf16};

@@ -22,7 +22,6 @@ use queue::control::{Control, FALLBACK_SLOT, PRIMARY_SLOT};
 use queue::published::sinks::{SinkRole, SinkWords};
 use queue::queue_file::QueueFile;
 use queue::record::Scratch;
-use queue::system::{now_monotonic_nano, now_unix_nano};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
@@ -33,12 +32,6 @@ use worker::{Desk, Worker};
 const HUNG_AFTER: Duration = Duration::from_secs(2);
 /// How long to wait between checks while a sink works: its answer wakes the leader anyway.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Reads both clocks.
-#[must_use]
-pub fn read_now() -> Now {
-    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
-}
 
 /// Whole lines, and their number.
 #[derive(Default)]

@@ -9,7 +9,7 @@ mod settling;
 use crate::attached::{self, QueueReader, ReaderId, Room};
 use crate::copy_reader::CopyReader;
 use crate::delivered::Delivered;
-use crate::delivery::{Delivery, DeliveryStep, read_now};
+use crate::delivery::{Delivery, DeliveryStep};
 use crate::housekeeper::HousekeepingSettings;
 use crate::sink::Now;
 use crate::takeover::Inquiry;
@@ -173,12 +173,6 @@ impl Leader {
     #[must_use]
     pub fn has_vanished_queues(&self) -> bool {
         self.lost_leadership && !self.queues.is_empty()
-    }
-
-    /// Whether a batch is under way.
-    #[must_use]
-    pub fn has_batch(&self) -> bool {
-        self.delivery.has_batch()
     }
 
     /// Whether this queue is one of those that it reads.
@@ -377,12 +371,12 @@ impl Leader {
 
     /// Writes a report about removed segments, while `goes_on`; returns whether a sink has it.
     pub fn report_removed(&mut self, report: &(u8, Scratch), goes_on: &dyn Fn() -> bool) -> bool {
-        self.delivery.note_removed(report, read_now());
+        self.delivery.note_removed(report, Now::read());
         while self.delivery.has_notices() || self.delivery.has_batch() {
             if !goes_on() {
                 return false;
             }
-            if let Round::Idle(pause) = self.round(read_now(), true) {
+            if let Round::Idle(pause) = self.round(Now::read(), true) {
                 self.wait(pause.min(LOOK_INTERVAL));
             }
         }

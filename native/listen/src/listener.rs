@@ -4,10 +4,11 @@
 //! the others try again every 50 ms. A leader that panics begins again, with fresh sinks, as if it had died.
 
 use crate::attached::{QueueReader, ReaderId};
-use crate::delivery::{Delivery, Sinks, read_now};
+use crate::delivery::{Delivery, Sinks};
 use crate::housekeeper::{Housekeeper, report_of};
 use crate::leader::{Leader, Leadership, ListenerSettings, Round};
 use crate::overrides;
+use crate::sink::Now;
 use queue::control::Control;
 use queue::lock::{Attempt, ProcessLock};
 use queue::queue_check::CHECK_INTERVAL;
@@ -68,21 +69,12 @@ struct ListenerThread {
 
 impl Listener {
     /// Starts the thread. It serves the whole directory; at the stop it makes sure that `queue`, its process's own, is
-    /// drained.
-    ///
-    /// # Errors
-    /// The control page cannot be mapped, or no thread can be started.
-    pub fn start(settings: ListenerSettings, open: OpenSinks, queue: Arc<QueueFile>) -> io::Result<Self> {
-        let control = Control::open(&settings.queue_directory)?;
-        Self::start_looking_after(settings, open, (queue, control), Box::new(|| ()))
-    }
-
-    /// As `start`, with the control page that the queue has had since it was made: its directory may be gone already.
+    /// drained. `control` is the page that the queue has had since it was made: its directory may be gone already.
     /// From time to time the thread calls `check_queue`, which checks whether the process needs another queue.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn start_looking_after(
+    pub fn start(
         settings: ListenerSettings,
         open: OpenSinks,
         (queue, control): (Arc<QueueFile>, Control),
@@ -186,7 +178,7 @@ impl ListenerThread {
         if self.is_at_end() || !self.queue.has_vanished() {
             return None;
         }
-        let queue = QueueReader::open(&self.queue.path, ReaderId::OWNER, read_now().monotonic, false).ok()?;
+        let queue = QueueReader::open(&self.queue.path, ReaderId::OWNER, Now::read().monotonic, false).ok()?;
         Some(Leadership::Queue(Box::new(queue)))
     }
 
@@ -222,8 +214,8 @@ impl ListenerThread {
         };
         let (alive, ended) = channel::<()>();
         let led = catch_unwind(AssertUnwindSafe(|| {
-            let delivery = Delivery::start(sinks, control, read_now(), &alive);
-            let leader = Leader::new(settings.clone(), control, delivery, read_now());
+            let delivery = Delivery::start(sinks, control, Now::read(), &alive);
+            let leader = Leader::new(settings.clone(), control, delivery, Now::read());
             self.go_round(leader.leading(leadership), housekeeper, control)
         }));
         drop(alive);
@@ -247,7 +239,7 @@ impl ListenerThread {
             if !self.queue.ring().is_closed() {
                 control.page().without_queue.move_to(&self.queue.header().dropped);
             }
-            let round = leader.round(read_now(), self.is_ending());
+            let round = leader.round(Now::read(), self.is_ending());
             let before = std::mem::replace(&mut spent, thread_cpu_nano() + leader.sinks_cpu_nano());
             control.page().listener_cpu_nano.fetch_add(spent.saturating_sub(before), Ordering::Relaxed);
             if self.may_end() && (self.is_past_deadline() || !self.has_work(&leader)) || self.is_elsewhere(&leader) {
@@ -269,7 +261,7 @@ impl ListenerThread {
             housekeeper
                 .finish(&goes_on, &mut |reason, removed| leader.report_removed(&report_of(reason, removed), &goes_on));
         }
-        leader.close(read_now());
+        leader.close(Now::read());
         led
     }
 

@@ -9,7 +9,7 @@ use queue::control::Control;
 use queue::lock::ForkSafe;
 use queue::producer::closing::poll;
 use queue::producer::{Producer, QueueSettings};
-use queue::queue_check::{QueueCheck, check_queue};
+use queue::queue_check::QueueCheck;
 use queue::queue_file::{QueueCounts, QueueFile};
 use queue::system::{WallClock, now_monotonic_nano};
 use request::budget::Budget;
@@ -17,7 +17,7 @@ use request::observer::ObserverSettings;
 use request::requests::{Requests, open_producer};
 use request::runtime::Runtime;
 use segments::segment_lock;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Opens the sinks, or names the parameter at fault. An additional sink that cannot be opened is an error too.
@@ -57,8 +57,7 @@ pub struct Service {
     runs_listener: bool,
     kept: Kept,
     /// For a process that runs no listener.
-    queue_check: ForkSafe<Option<QueueCheck>>,
-    me: Weak<Self>,
+    queue_check: QueueCheck,
 }
 
 impl Service {
@@ -73,8 +72,7 @@ impl Service {
         runs_listener: bool,
     ) -> Result<Arc<Self>, String> {
         let (producer, runtime) = open_producer(queue)?;
-        let service = Arc::new_cyclic(|me| Self {
-            me: me.clone(),
+        let service = Arc::new(Self {
             producer: Arc::new(producer),
             budget: OnceLock::new(),
             runtime,
@@ -83,7 +81,7 @@ impl Service {
             listeners: ForkSafe::new(Vec::new()),
             runs_listener,
             kept: Kept::default(),
-            queue_check: ForkSafe::new(None),
+            queue_check: QueueCheck::default(),
         });
         // Opened here first, so that an error in them stops the start.
         let opened = service.open_first().and_then(|sinks| service.start_listener(sinks));
@@ -112,18 +110,18 @@ impl Service {
 
     fn start_listener(&self, mut first: Option<Sinks>) -> Result<(), String> {
         if !self.runs_listener {
-            return self.start_queue_check();
+            return self.queue_check.start(&self.producer);
         }
         let Some(queue) = self.producer.queue() else { return Ok(()) };
         let (settings, own, kept) = (self.delivery_settings.clone(), Arc::clone(&queue.file), Arc::clone(&self.kept));
         let open = move || first.take().map_or_else(|| open_sinks(&settings, &own, &kept), Ok);
-        let me = self.me.clone();
+        let producer = Arc::downgrade(&self.producer);
         let check_queue = move || {
-            if let Some(service) = me.upgrade() {
-                service.producer.look_after_queue();
+            if let Some(producer) = producer.upgrade() {
+                producer.look_after_queue();
             }
         };
-        let started = Listener::start_looking_after(
+        let started = Listener::start(
             self.listener_settings.clone(),
             Box::new(open),
             (Arc::clone(&queue.file), queue.control),
@@ -151,18 +149,6 @@ impl Service {
     #[must_use]
     pub fn leaves_out(&self, now: u64, requests: impl FnOnce() -> u64) -> bool {
         self.runtime.is_active() && self.runtime.leaves_out(now, requests)
-    }
-
-    fn start_queue_check(&self) -> Result<(), String> {
-        let me = self.me.clone();
-        let look = move || me.upgrade().is_some_and(|service| check_queue(&service.producer));
-        self.queue_check.with(|queue_check| {
-            if queue_check.is_none() {
-                let started = QueueCheck::start(look);
-                *queue_check = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
-            }
-            Ok(())
-        })
     }
 
     /// Waits until everything accepted before this call is written, at most `deadline`. Returns whether it is.
@@ -197,7 +183,7 @@ impl Service {
         let started = now_monotonic_nano();
         let Some(queue) = self.producer.last_queue(deadline) else { return true };
         let left = || deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
-        drop(self.queue_check.with(Option::take));
+        self.queue_check.stop();
         let mut lost = self.listeners.with(std::mem::take);
         lost.iter().for_each(|listener| listener.begin_stop(deadline));
         if let Some(listener) = lost.pop()
@@ -221,7 +207,7 @@ impl Service {
     /// Begins again in a forked child: the parent's queue and thread are not its own.
     pub fn after_fork_in_child(&self) {
         self.listeners.with(|listeners| std::mem::forget(std::mem::take(listeners)));
-        self.queue_check.with(|queue_check| std::mem::forget(queue_check.take()));
+        self.queue_check.after_fork_in_child();
         segment_lock::close_inherited();
         self.producer.after_fork_in_child();
     }

@@ -10,6 +10,7 @@
 //! 4. A sink stays usable after every error: the next call tries again, beginning with the directory.
 //! 5. A sink reads no clock: time comes as [`Now`].
 
+use queue::system::{now_monotonic_nano, now_unix_nano};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -42,6 +43,14 @@ pub struct Now {
     pub unix_nano: u64,
     /// Time since some fixed instant; never goes back.
     pub monotonic: Duration,
+}
+
+impl Now {
+    /// Read both clocks.
+    #[must_use]
+    pub fn read() -> Self {
+        Self { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
+    }
 }
 
 /// A write that stopped early. Retrying the rest is always allowed; see the module's invariants.
@@ -145,7 +154,10 @@ pub trait Sink: Send {
     fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError>;
 
     /// Do periodic work (rotation by age, writeback); call it at least every flush interval.
-    fn maintain(&mut self, now: Now) -> io::Result<()>;
+    fn maintain(&mut self, now: Now) -> io::Result<()> {
+        let _ = now;
+        Ok(())
+    }
 
     /// End the output: `footer` is extra JSON members (`,"processes":[…]`) for the last line, or empty.
     ///

@@ -1,14 +1,14 @@
 //! The console over a pipe: text for each record, and an end where nobody reads any more.
 
 use listen::sink::console::ConsoleSink;
-use listen::sink::{Now, RealOs, Sink};
+use listen::sink::{Now, RealOs, Sink, StdoutSink};
 use std::fs::File;
 use std::io::{PipeReader, Read, pipe};
 use std::os::fd::OwnedFd;
 
 fn console() -> (PipeReader, ConsoleSink) {
     let (reader, writer) = pipe().unwrap();
-    let sink = ConsoleSink::open_with(File::from(OwnedFd::from(writer)), RealOs, false).unwrap();
+    let sink = ConsoleSink::over(StdoutSink::open_with(File::from(OwnedFd::from(writer)), RealOs).unwrap(), false);
     (reader, sink)
 }
 

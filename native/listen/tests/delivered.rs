@@ -68,7 +68,7 @@ fn a_batch_that_is_written_while_its_leader_ends_is_counted() {
     let mut leader = Leader::new(listener_settings(bench.path()), control, delivery, bench.now);
     assert!(matches!(leader.round(bench.now, true), Round::Idle(_)));
     begun.recv_timeout(PATIENCE).unwrap();
-    assert!(leader.has_batch());
+    assert!(leader.has_work());
     go_on.send(()).unwrap();
     leader.close(bench.now);
     drop(alive);

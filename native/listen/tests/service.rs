@@ -177,7 +177,8 @@ fn a_listener_that_hangs_in_its_sink_does_not_hold_up_the_stop() {
     let sinks = sink.sinks();
     let mut sinks = Some(sinks);
     let open = Box::new(move || sinks.take().ok_or_else(|| "once".to_owned()));
-    let listener = Listener::start(listener_settings(directory.path()), open, Arc::clone(&file)).unwrap();
+    let own = (Arc::clone(&file), Control::open(directory.path()).unwrap());
+    let listener = Listener::start(listener_settings(directory.path()), open, own, Box::new(|| ())).unwrap();
     file.ring().reserve(0, u32::MAX).unwrap().commit(16, INFO, 0, b"");
     file.ring().close();
     assert!(listener.stop(Duration::from_millis(20)), "only the sink's own thread hangs");

@@ -65,10 +65,6 @@ impl Sink for Dying {
         std::panic::resume_unwind(Box::new("killed"));
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn segments(&self) -> Option<Segments<'_>> {
         self.inner.segments()
     }

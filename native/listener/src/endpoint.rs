@@ -5,9 +5,10 @@
 //! come back.
 
 use super::http::{self, Reply, Request};
-use super::listeners::now;
+use listen::sink::Now;
 use listen::status::health::{Answer, HealthWatch, liveness, producers, readiness};
 use listen::status::metrics::Metrics;
+use parameters::keys::reason;
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -40,25 +41,19 @@ pub fn serve(
     Ok(port)
 }
 
-/// The system's message, without its error number.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
-}
-
 fn reply(request: &Request, watch: &HealthWatch, metrics: &Metrics) -> Reply {
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
         return Reply::of(405, TEXT, b"Method Not Allowed");
     }
     let probe = |answer: Answer| Reply::of(answer.status, JSON, answer.body.as_bytes());
     match request.path.as_str() {
-        "/metrics" => match metrics.render(&request.accept, now()) {
+        "/metrics" => match metrics.render(&request.accept, Now::read()) {
             Ok((text, kind)) => Reply::of(200, &kind, &text),
             Err(error) => Reply::of(500, TEXT, error.to_string().as_bytes()),
         },
-        "/health" => probe(readiness(&watch.recent(now()))),
-        "/live" => probe(liveness(&watch.recent(now()))),
-        "/producers" => probe(producers(&watch.recent(now()))),
+        "/health" => probe(readiness(&watch.recent(Now::read()))),
+        "/live" => probe(liveness(&watch.recent(Now::read()))),
+        "/producers" => probe(producers(&watch.recent(Now::read()))),
         _ => Reply::of(404, TEXT, b"Not Found"),
     }
 }

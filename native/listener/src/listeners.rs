@@ -11,7 +11,6 @@ use queue::layout::Reason;
 use queue::lock::Holder;
 use queue::published::sinks::SinkState;
 use queue::published::totals;
-use queue::system::{now_monotonic_nano, now_unix_nano};
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,11 +18,6 @@ use std::time::{Duration, Instant};
 
 /// The listeners. The fast lane's is the first.
 pub struct Listeners(Vec<Lane>);
-
-/// The current time.
-pub fn now() -> Now {
-    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
-}
 
 impl Listeners {
     /// Starts the listener of each lane, whatever the configuration says about its own processes. Without `claims` the
@@ -86,7 +80,7 @@ impl Listeners {
             listens: settings.listens(),
         });
         let fast = watched.next().expect("the fast lane is always on");
-        HealthWatch::new(fast, watched.next(), now())
+        HealthWatch::new(fast, watched.next(), Now::read())
     }
 
     /// Whether a server produces and has no other listener.

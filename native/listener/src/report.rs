@@ -1,6 +1,7 @@
 //! What `verify` found, in words for an operator in the middle of an incident: the answer first, then what does not
 //! balance and where to look, then the counts.
 
+use lines::terminal::{push_escaped, safe};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -27,7 +28,7 @@ pub fn json(found: &Value) -> String {
         if character == '\n' || (' '..='~').contains(&character) {
             ascii.push(character);
         } else {
-            push_escaped(&mut ascii, character);
+            push_escaped(&mut ascii, character.encode_utf16(&mut [0; 2]));
         }
     }
     ascii + "\n"
@@ -287,27 +288,4 @@ fn grouped(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
-}
-
-/// A text on one line. Characters that move a cursor or turn text around are escaped as in JSON.
-fn safe(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' => {
-                push_escaped(&mut safe, character);
-            }
-            '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => {
-                push_escaped(&mut safe, character);
-            }
-            other => safe.push(other),
-        }
-    }
-    safe
-}
-
-fn push_escaped(to: &mut String, character: char) {
-    for unit in character.encode_utf16(&mut [0; 2]) {
-        let _ = write!(to, "\\u{unit:04x}");
-    }
 }

@@ -7,6 +7,8 @@ use super::host::Host;
 use super::options::{Options, Syntax};
 use super::report;
 use listen::settings::{entries, plain};
+use parameters::keys::reason;
+use segments::chain;
 use segments::verify::database::Database;
 use segments::verify::{Request, verify};
 use serde_json::Value;
@@ -18,7 +20,6 @@ use std::sync::Arc;
 /// The audit lane's folder, below a directory of segments and below a queue directory.
 const AUDIT: &str = "audit";
 const AUDIT_SUFFIX: &str = "-audit";
-const KEY_BYTES: usize = 32;
 
 static SYNTAX: Syntax = Syntax {
     name: "verify",
@@ -159,25 +160,12 @@ fn queue_directories(directories: &[PathBuf], given: &[PathBuf], configuration: 
     found
 }
 
-fn chain_key(options: &Options, configuration: &Configuration) -> Result<Option<[u8; KEY_BYTES]>, Failure> {
+fn chain_key(options: &Options, configuration: &Configuration) -> Result<Option<chain::Value>, Failure> {
     let Some(path) = options.text("chain-key-file") else {
         return configuration.settings.audit_chain_key().map_err(|sentence| options.wrong(&sentence));
     };
-    let content = std::fs::read(path).map_err(|error| {
-        let text = error.to_string();
-        options.wrong(&format!("chain_key_file={path}: {}", text.split(" (os error").next().unwrap_or(&text)))
-    })?;
+    let unread = |error| options.wrong(&format!("chain_key_file={path}: {}", reason(&error)));
+    let content = std::fs::read(path).map_err(unread)?;
     let wrong = || options.wrong(&format!("chain_key_file={path}: must hold 64 lowercase hexadecimal digits"));
-    key(content.trim_ascii()).map(Some).ok_or_else(wrong)
-}
-
-fn key(digits: &[u8]) -> Option<[u8; KEY_BYTES]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let bytes: Option<Vec<u8>> =
-        digits.chunks(2).map(|pair| Some(16 * digit(pair[0])? + digit(*pair.get(1)?)?)).collect();
-    bytes?.try_into().ok()
+    chain::parse_hex(content.trim_ascii()).map(Some).ok_or_else(wrong)
 }

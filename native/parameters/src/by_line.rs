@@ -7,9 +7,10 @@
 
 use crate::common::{Audit, Common, expanded, severity};
 use crate::error::ParametersError;
-use crate::json::{ascii, is_json, quoted, unquoted};
+use crate::json::{ascii, quoted, unquoted};
 use crate::sources::{self, Form as _, VERSION};
 use crate::words::{shown, size, unknown};
+use queue::json::is_json;
 use std::path::PathBuf;
 
 include!(concat!(env!("OUT_DIR"), "/lines.rs"));

@@ -50,7 +50,8 @@ fn from_hex(digits: &[u8]) -> Option<Key> {
 }
 
 /// An error in words, without its number.
-fn reason(error: &io::Error) -> String {
+#[must_use]
+pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.clone(), |(words, _)| words.to_owned())
 }

@@ -1,7 +1,8 @@
 //! Texts of JSON are judged as serde judges them.
 
-use parameters::json::{ascii, is_json};
+use parameters::json::ascii;
 use proptest::prelude::*;
+use queue::json::is_json;
 
 /// Texts that are JSON or nearly so.
 fn texts() -> impl Strategy<Value = String> {

@@ -3,8 +3,9 @@
 use super::inspect::queue_dicts;
 use super::metrics::{requests_dict, totals_dict};
 use super::service::{listener_dict, sink_dicts};
-use super::status::{PyHealth, now};
+use super::status::PyHealth;
 use lines::series;
+use listen::sink::Now;
 use listen::status::health::{HealthWatch, Limits, Watched};
 use listen::status::outside::Outside;
 use pyo3::exceptions::PyOSError;
@@ -45,14 +46,14 @@ impl DirectoryWatch {
             Limits { backlog_records, backlog_ratio, pressured_ratio, clear_ratio, oldest_age_s, stuck_after_s };
         let made = py.detach(|| {
             let source = Outside::open(&queue_directory)?;
-            Ok::<_, std::io::Error>(HealthWatch::new(Watched { source, limits, listens: false }, None, now()))
+            Ok::<_, std::io::Error>(HealthWatch::new(Watched { source, limits, listens: false }, None, Now::read()))
         });
         made.map(Self).map_err(|error| PyOSError::new_err(format!("{}: {error}", queue_directory.display())))
     }
 
     /// Look now, and grade the findings.
     fn look(&self, py: Python<'_>) -> PyHealth {
-        PyHealth::of(py.detach(|| self.0.assess(now())))
+        PyHealth::of(py.detach(|| self.0.assess(Now::read())))
     }
 
     /// Return every queue of the directory, as `Service.queues` does.

@@ -9,10 +9,8 @@ use listen::status::metrics::family::{Family, Sample};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use queue::system::{now_monotonic_nano, now_unix_nano};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Status, body, and the seconds until the next request.
 type PyAnswer<'py> = (u16, Bound<'py, PyBytes>, u32);
@@ -21,10 +19,6 @@ type PyExemplar = (String, String, f64, f64);
 type PySample = (&'static str, Vec<(&'static str, String)>, f64, Option<PyExemplar>);
 /// Name, kind, unit, help and samples.
 type PyFamily = (&'static str, &'static str, &'static str, &'static str, Vec<PySample>);
-
-pub fn now() -> Now {
-    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
-}
 
 /// One problem, in words and numbers.
 #[pyclass(frozen, get_all, module = "inference_logging._native")]
@@ -138,17 +132,17 @@ impl PyHealthWatch {
             Watched { source: service.get().lane(), limits, listens }
         };
         let (fast, audit) = (watched(service, oldest_age_s), audit.map(|audit| watched(audit, audit_oldest_age_s)));
-        Self(Arc::new(py.detach(|| HealthWatch::new(fast, audit, now()))))
+        Self(Arc::new(py.detach(|| HealthWatch::new(fast, audit, Now::read()))))
     }
 
     /// Look now, and grade the findings.
     fn look(&self, py: Python<'_>) -> PyHealth {
-        PyHealth(py.detach(|| self.0.assess(now())))
+        PyHealth(py.detach(|| self.0.assess(Now::read())))
     }
 
     /// Return the findings of the last look, or look again if that is a quarter of a second old.
     fn recent(&self, py: Python<'_>) -> PyHealth {
-        PyHealth(py.detach(|| self.0.recent(now())))
+        PyHealth(py.detach(|| self.0.recent(Now::read())))
     }
 }
 
@@ -169,7 +163,7 @@ impl PyMetrics {
     ///
     /// Raises OSError if the listener's file cannot be read.
     fn families(&self, py: Python<'_>) -> PyResult<Vec<PyFamily>> {
-        let families = py.detach(|| self.0.families(now())).map_err(PyOSError::new_err)?;
+        let families = py.detach(|| self.0.families(Now::read())).map_err(PyOSError::new_err)?;
         Ok(families.into_iter().map(family_tuple).collect())
     }
 
@@ -178,7 +172,7 @@ impl PyMetrics {
     ///
     /// Raises OSError if the listener's file cannot be read.
     fn render<'py>(&self, py: Python<'py>, accept: &str) -> PyResult<(Bound<'py, PyBytes>, String)> {
-        let (text, kind) = py.detach(|| self.0.render(accept, now())).map_err(PyOSError::new_err)?;
+        let (text, kind) = py.detach(|| self.0.render(accept, Now::read())).map_err(PyOSError::new_err)?;
         Ok((PyBytes::new(py, &text), kind))
     }
 }

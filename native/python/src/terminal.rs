@@ -1,6 +1,6 @@
 //! Records as text on a terminal, for the commands that print them.
 
-use lines::terminal::{Look, Record, is_plain_word, push_safe, push_safe_utf16};
+use lines::terminal::{Look, Record, is_plain_word, safe, safe_utf16};
 use listen::settings::has_colours;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -16,15 +16,12 @@ pub fn terminal_line(line: &[u8], columns: usize, colours: bool) -> String {
 /// Return the text on one line without control characters: each is escaped as in JSON, `\u001b`.
 #[pyfunction]
 pub fn terminal_safe(text: &Bound<'_, PyString>) -> PyResult<String> {
-    let mut out = String::new();
     if let Ok(text) = text.to_str() {
-        push_safe(&mut out, text);
-        return Ok(out);
+        return Ok(safe(text));
     }
     let encoded = text.call_method1("encode", ("utf-16-le", "surrogatepass"))?.cast_into::<PyBytes>()?;
     let units = encoded.as_bytes().chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
-    push_safe_utf16(&mut out, units);
-    Ok(out)
+    Ok(safe_utf16(units))
 }
 
 /// Return whether the text stands without quotes as one word of `key=value`.

@@ -42,10 +42,6 @@ impl Sink for PythonSink {
         self.call(Some(lines)).map_err(WriteError::nothing_written)
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
         self.call(None)
     }

@@ -13,6 +13,7 @@
 //! sigbus                       a mapped file that is cut short does not end the process
 //! record, event, layout        bytes: values, schemas, the queue file's header
 //! severity, system             OpenTelemetry's numbers; system calls that the standard library does not offer
+//! json                         whether a text is JSON
 //! memory                       the one place that maps memory
 //! platform                     what differs between operating systems
 //! ```
@@ -25,6 +26,7 @@ pub mod configuration;
 pub mod control;
 pub mod event;
 pub mod inspect;
+pub mod json;
 pub mod layout;
 pub mod lock;
 pub mod memory;

@@ -58,6 +58,12 @@ impl<T> ForkSafe<T> {
     }
 }
 
+impl<T: Default> Default for ForkSafe<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Held {
     pid: u32,

@@ -62,10 +62,11 @@ fn same(read: Value<'_>, written: &Owned) -> bool {
         (Value::Float(a), Owned::Float(b)) => a.to_bits() == b.to_bits(),
         (Value::Str(a), Owned::Str(b)) => a == b.as_bytes(),
         (Value::Bytes(a), Owned::Bytes(b)) => a == b,
-        (Value::Gaps(a), Owned::Gaps(b)) => a.iter().eq(b.iter().copied()) && a.len() == b.len(),
+        (Value::Gaps(a), Owned::Gaps(b)) => a.iter().eq(b.iter().copied()),
         (Value::Body(a), Owned::Body(head, tail)) => a == body(head, tail),
         (Value::Map(a), Owned::Map(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|((key, value), (k, v))| key == k.as_bytes() && same(value, v))
+            a.iter().count() == b.len()
+                && a.iter().zip(b).all(|((key, value), (k, v))| key == k.as_bytes() && same(value, v))
         }
         _ => false,
     }
@@ -96,7 +97,7 @@ fn value() -> impl Strategy<Value = Owned> {
 fn touch(value: Value<'_>) -> usize {
     match value {
         Value::Str(piece) | Value::Bytes(piece) | Value::Json(piece) => piece.iter().map(|b| usize::from(*b)).sum(),
-        Value::Map(map) => map.iter().map(|(key, value)| key.len() + touch(value)).sum::<usize>() + map.len(),
+        Value::Map(map) => map.iter().map(|(key, value)| key.len() + touch(value)).sum(),
         Value::Gaps(gaps) => gaps.iter().map(|gap| gap as usize).sum(),
         Value::Body(body) => body.head.iter().chain(body.tail).map(|b| usize::from(*b)).sum(),
         _ => 1,

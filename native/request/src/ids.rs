@@ -331,12 +331,3 @@ const fn hex8(number: u64) -> u64 {
     let letters = (nibbles + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
     nibbles + 0x3030_3030_3030_3030 + letters * (b'a' - b'0' - 10) as u64
 }
-
-/// Randomness of a trace id for consistent probability sampling: its low 56 bits.
-#[inline]
-#[must_use]
-pub fn randomness(trace_id: &[u8; 16]) -> u64 {
-    let mut low = [0; 8];
-    low.copy_from_slice(&trace_id[8..]);
-    u64::from_be_bytes(low) & ((1 << 56) - 1)
-}

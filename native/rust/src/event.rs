@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::log::{Inner, Log};
-use parameters::json::is_json;
+use queue::json::is_json;
 use queue::layout::Reason;
 use queue::record::Scratch;
 use queue::system::now_monotonic_nano;

@@ -6,10 +6,9 @@ use parameters::Parameters;
 use parameters::ParametersError;
 #[cfg(not(feature = "requests"))]
 use parameters::{Common as Parameters, by_line};
-use queue::lock::ForkSafe;
 use queue::producer::closing::poll;
 use queue::producer::{Producer, QueueSettings};
-use queue::queue_check::{QueueCheck, check_queue};
+use queue::queue_check::QueueCheck;
 use queue::queue_file::QueueCounts;
 #[cfg(feature = "requests")]
 use queue::system::WallClock;
@@ -22,7 +21,7 @@ use request::requests::open_producer;
 use request::runtime::Runtime;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A valid configuration. Without requests: of which a producer's parameters are valid; the listener checks the others when it
@@ -104,39 +103,21 @@ pub struct Service {
     pub producer: Arc<Producer>,
     /// The temporary overrides of an operator.
     pub runtime: Runtime,
-    queue_check: ForkSafe<Option<QueueCheck>>,
-    me: Weak<Self>,
+    queue_check: QueueCheck,
 }
 
 impl Service {
     fn open(queue: QueueSettings) -> Result<Arc<Self>, String> {
         let (producer, runtime) = open_producer(queue)?;
-        let service = Arc::new_cyclic(|me| Self {
-            producer: Arc::new(producer),
-            runtime,
-            queue_check: ForkSafe::new(None),
-            me: me.clone(),
-        });
-        service.start_queue_check().inspect_err(|_| {
+        let service = Arc::new(Self { producer: Arc::new(producer), runtime, queue_check: QueueCheck::default() });
+        service.queue_check.start(&service.producer).inspect_err(|_| {
             service.close(Duration::ZERO);
         })?;
         let child = Arc::downgrade(&service);
         service.producer.after_reopen(move || {
-            child.upgrade().map(|service| service.start_queue_check());
+            child.upgrade().map(|service| service.queue_check.start(&service.producer));
         });
         Ok(service)
-    }
-
-    fn start_queue_check(&self) -> Result<(), String> {
-        let me = self.me.clone();
-        let look = move || me.upgrade().is_some_and(|service| check_queue(&service.producer));
-        self.queue_check.with(|queue_check| {
-            if queue_check.is_none() {
-                let started = QueueCheck::start(look);
-                *queue_check = Some(started.map_err(|error| format!("no thread can be started: {error}"))?);
-            }
-            Ok(())
-        })
     }
 
     /// Begins requests whose records go to the queue.
@@ -173,7 +154,7 @@ impl Service {
     pub fn close(&self, deadline: Duration) -> bool {
         let started = now_monotonic_nano();
         let Some(queue) = self.producer.last_queue(deadline) else { return true };
-        drop(self.queue_check.with(Option::take));
+        self.queue_check.stop();
         let left = deadline.saturating_sub(Duration::from_nanos(now_monotonic_nano() - started));
         let drained = poll(queue.control, left, || self.producer.save_all());
         queue.finish(drained);
@@ -182,7 +163,7 @@ impl Service {
 
     /// Begins again in a forked child: the parent's queue and thread are not its own.
     pub fn after_fork_in_child(&self) {
-        self.queue_check.with(|queue_check| std::mem::forget(queue_check.take()));
+        self.queue_check.after_fork_in_child();
         self.producer.after_fork_in_child();
     }
 

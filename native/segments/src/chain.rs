@@ -143,18 +143,6 @@ impl Chain {
         if expected == carried { Ok(()) } else { Err(Broken::Differs) }
     }
 
-    /// Checks lines one after the other; returns the first that does not fit, counted from 0.
-    ///
-    /// # Errors
-    /// The number of that line, and its fault.
-    pub fn check_lines(&mut self, lines: &[u8]) -> Result<(), (usize, Broken)> {
-        let lines = lines.strip_suffix(b"\n").unwrap_or(lines);
-        for (number, line) in lines.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
-            self.check(line).map_err(|broken| (number, broken))?;
-        }
-        Ok(())
-    }
-
     fn hash(&self, parts: &[&[u8]]) -> Value {
         let parts = [&self.value[..]].into_iter().chain(parts.iter().copied());
         match (self.algorithm, &self.key) {

@@ -14,14 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 type ByDirectory = Vec<(PathBuf, Arc<Rotation>)>;
 
 /// The directories of one configuration.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Rotations(Arc<ForkSafe<ByDirectory>>);
-
-impl Default for Rotations {
-    fn default() -> Self {
-        Self(Arc::new(ForkSafe::new(Vec::new())))
-    }
-}
 
 impl std::fmt::Debug for Rotations {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -21,8 +21,12 @@ fn chained(algorithm: Algorithm, key: Option<chain::Value>, lines: usize) -> Vec
         .collect()
 }
 
+/// The first line that does not fit, counted from 0, and its fault.
 fn check(algorithm: Algorithm, key: Option<chain::Value>, lines: &[Vec<u8>]) -> Result<(), (usize, Broken)> {
-    Chain::new(algorithm, key, START).check_lines(&lines.concat())
+    let mut chain = Chain::new(algorithm, key, START);
+    lines.iter().enumerate().try_for_each(|(number, line)| {
+        chain.check(line.strip_suffix(b"\n").unwrap()).map_err(|broken| (number, broken))
+    })
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::layout::{INDENT, Layout, Piece, Style, cut, width};
 use super::record::{Record, text};
-use super::safe::{is_plain_word, limited, push_safe};
+use super::safe::{is_plain_word, limited, safe};
 use super::stack::Block;
 use super::times::{duration, three_digits};
 
@@ -105,9 +105,7 @@ impl Shown<'_> {
 
     /// Add a text of a stranger.
     fn add_safe(&mut self, text: &str, style: Style) {
-        let mut safe = String::with_capacity(text.len());
-        push_safe(&mut safe, limited(text));
-        self.pieces.push(Piece { text: safe, style });
+        self.pieces.push(Piece { text: safe(limited(text)), style });
     }
 
     fn left_out(&mut self) {

@@ -5,19 +5,24 @@ use std::fmt::Write as _;
 /// Longest text of a stranger, in bytes.
 const MOST_TEXT: usize = 8 << 10;
 
-/// Append `text` on one line without control characters: each is escaped as in JSON, `\u001b`.
-pub fn push_safe(out: &mut String, text: &str) {
-    text.chars().for_each(|character| push_safe_character(out, character));
+/// Return `text` on one line without control characters: each is escaped as in JSON, `\u001b`.
+#[must_use]
+pub fn safe(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    text.chars().for_each(|character| push_safe_character(&mut out, character));
+    out
 }
 
-/// Append a text that may have halves of surrogate pairs, which are escaped too.
-pub fn push_safe_utf16(out: &mut String, units: impl Iterator<Item = u16>) {
+/// Return a text that may have halves of surrogate pairs, which are escaped too.
+pub fn safe_utf16(units: impl Iterator<Item = u16>) -> String {
+    let mut out = String::new();
     for decoded in char::decode_utf16(units) {
         match decoded {
-            Ok(character) => push_safe_character(out, character),
-            Err(half) => push_escaped(out, &[half.unpaired_surrogate()]),
+            Ok(character) => push_safe_character(&mut out, character),
+            Err(half) => push_escaped(&mut out, &[half.unpaired_surrogate()]),
         }
     }
+    out
 }
 
 fn push_safe_character(out: &mut String, character: char) {
@@ -28,7 +33,8 @@ fn push_safe_character(out: &mut String, character: char) {
     }
 }
 
-fn push_escaped(out: &mut String, units: &[u16]) {
+/// Append the escapes of a character's units in UTF-16.
+pub fn push_escaped(out: &mut String, units: &[u16]) {
     for unit in units {
         let _ = write!(out, "\\u{unit:04x}");
     }

@@ -1,7 +1,7 @@
 //! Lines below a record: the rest of its message, and a stack in which the frames of libraries are folded.
 
 use super::layout::{INDENT, Layout, Piece, Style};
-use super::safe::{limited, push_safe};
+use super::safe::{limited, safe};
 use std::borrow::Cow;
 
 /// Lines of a message or a stack.
@@ -32,8 +32,7 @@ impl Block {
             lines.splice(middle, [(format!("… {surplus} lines left out").into(), Style::Dim)]);
         }
         for (line, style) in lines {
-            let mut text = String::with_capacity(line.len());
-            push_safe(&mut text, &limited(&line).replace('\t', "    "));
+            let text = safe(&limited(&line).replace('\t', "    "));
             layout.push(out, &[Piece { text, style }], INDENT, 2 * INDENT);
         }
     }

@@ -4,7 +4,7 @@
 //! Once it takes lines again, it gets a `sink.dropped` record where the gap is.
 
 use super::notice::Notices;
-use super::{Batch, HUNG_AFTER, NamedSink, read_now};
+use super::{Batch, HUNG_AFTER, NamedSink};
 use crate::sink::{Now, Sink, WriteError, count_lines, whole_lines};
 use queue::published::sinks::{SinkRole, SinkState, SinkWords};
 use queue::system::{now_monotonic_nano, thread_cpu_nano};
@@ -124,7 +124,7 @@ impl Copies {
 
     /// Waits for that. A thread that hangs is left behind, and its remaining lines are counted as dropped.
     pub fn end(self, end: Duration) {
-        let _ = self.ended.recv_timeout(end.saturating_sub(read_now().monotonic));
+        let _ = self.ended.recv_timeout(end.saturating_sub(Now::read().monotonic));
         let left = std::mem::take(&mut *self.worker.lock());
         self.worker.row.records_dropped.fetch_add(left.items.iter().map(Item::lines).sum(), Relaxed);
     }
@@ -169,14 +169,14 @@ impl CopyWorker {
                 Item::Gap(dropped) => {
                     let mut line = Vec::new();
                     let mut notices = Notices::new(self.boot_id.clone(), None);
-                    notices.dropped(&self.name, *dropped, read_now().unix_nano);
+                    notices.dropped(&self.name, *dropped, Now::read().unix_nano);
                     notices.move_into(&mut line);
                     self.write(sink, &line);
                 }
             }
             self.cpu_nano.store(thread_cpu_nano(), Relaxed);
         }
-        let _ = sink.close(read_now(), b"");
+        let _ = sink.close(Now::read(), b"");
     }
 
     /// Waits for something to write; None: this is the end.
@@ -200,14 +200,14 @@ impl CopyWorker {
             buffer = locked;
             if timeout.timed_out() {
                 drop(buffer);
-                let _ = catch_unwind(AssertUnwindSafe(|| sink.maintain(read_now())));
+                let _ = catch_unwind(AssertUnwindSafe(|| sink.maintain(Now::read())));
                 buffer = self.lock();
             }
         }
     }
 
     fn is_past(&self, buffer: &Buffer) -> bool {
-        buffer.end.is_some_and(|end| read_now().monotonic >= end)
+        buffer.end.is_some_and(|end| Now::read().monotonic >= end)
     }
 
     /// Writes all of `lines`, however often that takes, or counts them as dropped at the end.
@@ -241,7 +241,7 @@ impl CopyWorker {
         let (begun, records) = (now_monotonic_nano(), count_lines(lines));
         self.busy_since.store(begun, Relaxed);
         let write = || {
-            let now = read_now();
+            let now = Now::read();
             sink.prepare(lines.len(), now).map_err(WriteError::nothing_written)?;
             sink.write(lines, records, now)
         };
@@ -251,7 +251,7 @@ impl CopyWorker {
         self.row.count_refused(refused);
         self.busy_since.store(0, Relaxed);
         let took = Duration::from_nanos(now_monotonic_nano() - begun);
-        let unix_nano = read_now().unix_nano;
+        let unix_nano = Now::read().unix_nano;
         match result {
             Ok(()) => {
                 self.row.count_write(records.saturating_sub(refused), lines.len(), took);

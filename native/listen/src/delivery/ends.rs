@@ -1,8 +1,8 @@
 //! How a leader begins and ends: the last writes of its dead predecessor, and the end of every sink's output.
 
+use super::Delivery;
 use super::outlet::Written;
 use super::worker::{Answer, Job};
-use super::{Delivery, read_now};
 use crate::sink::Now;
 use crate::takeover::{Findings, Inquiry};
 use queue::control::{FALLBACK_SLOT, PRIMARY_SLOT};
@@ -104,7 +104,7 @@ impl Delivery {
                 }
             }
         }
-        let end = read_now().monotonic + patience;
+        let end = Now::read().monotonic + patience;
         self.copies.iter().for_each(|copies| copies.begin_end(end));
         self.copies.drain(..).for_each(|copies| copies.end(end));
     }

@@ -4,7 +4,7 @@
 //! leader hands over a job, goes on with its rounds, and finds the answer later. `Here` does the job at once: for tests
 //! with a clock of their own, and when the system gives no more threads.
 
-use super::{Batch, read_now};
+use super::Batch;
 use crate::sink::{Now, Sink, WriteError};
 use crate::takeover::{self, Findings, Inquiry, Torn, Write};
 use queue::control::Control;
@@ -223,7 +223,7 @@ fn serve(mut desk: Desk, jobs: &Receiver<Job>, answers: &Sender<Answer>, leader:
             }
             Err(RecvTimeoutError::Timeout) => {
                 // An error here comes again in the next write, which counts it.
-                let _ = catch_unwind(AssertUnwindSafe(|| desk.sink.maintain(read_now())));
+                let _ = catch_unwind(AssertUnwindSafe(|| desk.sink.maintain(Now::read())));
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }

@@ -7,7 +7,6 @@
 //! Text that is on its way counts as written: it is kept, and goes out before any other.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,12 +45,8 @@ impl ConsoleSink {
 }
 
 impl<O: Os> ConsoleSink<O> {
-    /// Write to `file` on a given operating system.
-    pub fn open_with(file: File, os: O, colours: bool) -> Result<Self, OpenError> {
-        Ok(Self::over(StdoutSink::open_with(file, os)?, colours))
-    }
-
-    fn over(out: StdoutSink<O>, colours: bool) -> Self {
+    /// Write to the terminal that `out` writes to.
+    pub fn over(out: StdoutSink<O>, colours: bool) -> Self {
         let (processes, text) = (HashSet::new(), Vec::new());
         Self { out, colours, processes, text, has_ended: false, ending: Arc::default() }
     }
@@ -113,10 +108,6 @@ impl<O: Os> Sink for ConsoleSink<O> {
             }
             sent = taken;
         }
-        Ok(())
-    }
-
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
         Ok(())
     }
 

@@ -123,10 +123,6 @@ impl Sink for DatagramSink {
         Ok(())
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
         self.socket = None;
         Ok(())

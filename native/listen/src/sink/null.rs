@@ -28,10 +28,6 @@ impl Sink for NullSink {
         Ok(())
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
         Ok(())
     }

@@ -129,11 +129,7 @@ impl DeliverySettings {
     #[must_use]
     pub fn directories(&self) -> Vec<PathBuf> {
         let all = std::iter::once(&self.primary).chain(&self.fallback).chain(&self.additional);
-        let of = |sink: &SinkSettings| match sink {
-            SinkSettings::File(config) | SinkSettings::Directory(config) => Some(config.dir.clone()),
-            _ => None,
-        };
-        all.filter_map(of).collect()
+        all.filter_map(SinkSettings::directory).map(Path::to_owned).collect()
     }
 }
 

@@ -137,10 +137,6 @@ impl<O: Os> Sink for StdoutSink<O> {
         Err(error)
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
         self.end_torn_line()
     }

@@ -65,10 +65,6 @@ impl Sink for UnixSink {
         result
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
         self.inner.take().map_or(Ok(()), |mut inner| inner.close(now, footer))
     }

@@ -3,12 +3,12 @@
 use super::health::FailingSink;
 use crate::service::Service;
 use crate::sink::{Now, console};
-use queue::control::{Control, ControlPage};
+use queue::control::Control;
 use queue::inspect::{self, QueueSnapshot};
 use queue::lock::Holder;
 use queue::published::sinks::{SinkState, SinkWords};
 use queue::published::totals;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -51,27 +51,34 @@ pub struct LaneState {
 
 impl Source for Lane {
     fn read(&self, now: Now) -> LaneState {
-        let queues = inspect::queues(&self.directory);
-        let page = self.control.page();
+        let producer = &self.service.producer;
         LaneState {
-            queues,
-            leader: inspect::leader(&self.directory),
-            heartbeat_age_s: self.control.heartbeat_age_s(now.monotonic.as_nanos() as u64),
-            sink_errors: page.sink_errors.load(Ordering::Relaxed),
-            records_written: page.records_written.load(Ordering::Relaxed),
-            fallback_active: page.fallback_active.load(Ordering::Relaxed) != 0,
-            queue_missing: self.service.producer.is_lost_sight_of(),
-            queue_refused: self.service.producer.refusal(),
-            queue_renewals: self.service.producer.renewals(),
-            failing: failing_of(page, now.unix_nano),
-            dead_producers: totals::dead_producers(&self.directory),
+            queue_missing: producer.is_lost_sight_of(),
+            queue_refused: producer.refusal(),
+            queue_renewals: producer.renewals(),
+            ..LaneState::outside(&self.directory, self.control, now)
         }
     }
 }
 
-/// The sinks of a page that take nothing at the moment.
-pub(super) fn failing_of(page: &ControlPage, unix_nano: u64) -> Vec<FailingSink> {
-    page.sinks.iter().filter_map(|sink| failing(sink, unix_nano)).collect()
+impl LaneState {
+    /// Reads a lane as a process sees it that has no queue there.
+    pub(super) fn outside(directory: &Path, control: Control, now: Now) -> Self {
+        let page = control.page();
+        Self {
+            queues: inspect::queues(directory),
+            leader: inspect::leader(directory),
+            heartbeat_age_s: control.heartbeat_age_s(now.monotonic.as_nanos() as u64),
+            sink_errors: page.sink_errors.load(Ordering::Relaxed),
+            records_written: page.records_written.load(Ordering::Relaxed),
+            fallback_active: page.fallback_active.load(Ordering::Relaxed) != 0,
+            queue_missing: false,
+            queue_refused: None,
+            queue_renewals: 0,
+            failing: page.sinks.iter().filter_map(|sink| failing(sink, now.unix_nano)).collect(),
+            dead_producers: totals::dead_producers(directory),
+        }
+    }
 }
 
 fn failing(sink: &SinkWords, unix_nano: u64) -> Option<FailingSink> {

@@ -30,7 +30,7 @@ impl Trio {
         let directory = tempfile::tempdir().unwrap();
         let (primary, copies) = (Memory::default(), [Memory::default(), Memory::default()]);
         let control = Control::open(directory.path()).unwrap();
-        let now = listen::delivery::read_now();
+        let now = listen::sink::Now::read();
         let additional = vec![named("first", copies[0].clone()), named("second", copies[1].clone())];
         let sinks = Sinks { additional, buffer_bytes, ..primary.sinks() };
         let leader =
@@ -45,7 +45,7 @@ impl Trio {
             assert!(emit(&self.producer, self.event, INFO, 0, self.emitted));
             self.emitted += 1;
         }
-        self.leader.round(listen::delivery::read_now(), true);
+        self.leader.round(listen::sink::Now::read(), true);
         assert_eq!(self.producer.queue().unwrap().file.counts().in_queue, 0, "the queue waits for no copy");
     }
 
@@ -134,7 +134,8 @@ fn a_stop_writes_what_the_copies_still_have_and_counts_what_it_cannot() {
     let mut sinks = Some(Sinks { additional, ..primary.sinks() });
     let open = Box::new(move || sinks.take().ok_or_else(String::new));
     let queue = Arc::clone(&producer.queue().unwrap().file);
-    let listener = Listener::start(listener_settings(directory.path()), open, queue).unwrap();
+    let own = (queue, Control::open(directory.path()).unwrap());
+    let listener = Listener::start(listener_settings(directory.path()), open, own, Box::new(|| ())).unwrap();
     (0..9).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
     producer.close();
     assert!(listener.stop(PATIENCE), "a copy that hangs does not hold up the end");

@@ -206,7 +206,8 @@ fn a_panic_in_the_middle_of_a_write_is_counted_and_followed_by_a_leader_that_goe
     let event = register(&producer);
     (0..50).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
     let queue = Arc::clone(&producer.queue().unwrap().file);
-    let listener = Listener::start(listener_settings(queues.path()), open, queue).unwrap();
+    let own = (queue, Control::open(queues.path()).unwrap());
+    let listener = Listener::start(listener_settings(queues.path()), open, own, Box::new(|| ())).unwrap();
     let control = Control::open(queues.path()).unwrap();
     wait_until("it begins anew", || {
         control.request_flush();

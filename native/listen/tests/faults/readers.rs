@@ -4,7 +4,7 @@ use super::gone::remove;
 use super::{Place, emit_span, open};
 use crate::support::wait_until;
 use crate::support::{INFO, Memory, PATIENCE, dense, emit, listener_settings, numbers, queue_settings, register};
-use listen::delivery::{Delivery, read_now};
+use listen::delivery::Delivery;
 use listen::leader::{Leader, Leadership};
 use listen::listener::Listener;
 use listen::sink::Now;
@@ -43,15 +43,15 @@ fn later(now: Now, by: Duration) -> Now {
 fn a_queue_that_is_removed_before_the_leader_has_seen_it_is_written_by_its_own_process_while_that_leader_lives() {
     let place = Place::new();
     let sink = Memory::default();
-    let mut other = lead(&place.queues(), &sink, read_now());
-    other.round(read_now(), true);
+    let mut other = lead(&place.queues(), &sink, Now::read());
+    other.round(Now::read(), true);
     let service = open(place.path());
     emit_span(&service, 0, 0..10);
     fs::remove_file(&place.queue_files()[0]).unwrap();
     let closed = std::thread::scope(|scope| {
         let closing = scope.spawn(|| service.close(PATIENCE));
         while !closing.is_finished() {
-            other.round(read_now(), true);
+            other.round(Now::read(), true);
             other.wait(Duration::from_millis(50));
         }
         closing.join().unwrap()
@@ -64,7 +64,7 @@ fn a_queue_that_is_removed_before_the_leader_has_seen_it_is_written_by_its_own_p
 fn a_removed_queue_whose_reader_lives_has_no_other_one_also_where_they_share_no_page() {
     let place = Place::new();
     let sink = Memory::default();
-    let mut other = lead(&place.queues(), &sink, read_now());
+    let mut other = lead(&place.queues(), &sink, Now::read());
     fs::remove_file(place.file("control")).unwrap();
     let service = open(place.path());
     emit_span(&service, 0, 0..10);
@@ -77,9 +77,9 @@ fn a_removed_queue_whose_reader_lives_has_no_other_one_also_where_they_share_no_
             wait_until("the process has another queue", has_new);
         }
     }));
-    other.round(read_now(), true);
+    other.round(Now::read(), true);
     wait_until("the other leader is done", || {
-        other.round(read_now(), true);
+        other.round(Now::read(), true);
         other.has_handed_over()
     });
     assert!(service.close(PATIENCE));
@@ -97,7 +97,7 @@ fn a_listener_that_begins_when_its_directory_is_gone_already_writes_what_its_que
     let theirs = sink.clone();
     let open = Box::new(move || Ok(theirs.sinks()));
     let own = (Arc::clone(&queue.file), queue.control);
-    let listener = Listener::start_looking_after(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
+    let listener = Listener::start(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
     producer.close();
     assert!(listener.stop(PATIENCE));
     assert_eq!(numbers(&sink.lines(), 0), dense(10));
@@ -109,15 +109,15 @@ fn the_end_of_a_replaced_queue_is_on_record_also_where_its_name_goes_before_a_le
     let queues = place.queues();
     let (producer, _) = filled(&queues);
     let (sink, theirs) = (Memory::default(), Memory::default());
-    let mut other = lead(&queues, &theirs, read_now());
+    let mut other = lead(&queues, &theirs, Now::read());
     wait_until("the records are written", || {
-        other.round(read_now(), true);
+        other.round(Now::read(), true);
         numbers(&theirs.lines(), 0).len() == 10
     });
     let (own, queue) = (sink.clone(), producer.queue().unwrap());
     let open = Box::new(move || Ok(own.sinks()));
     let own = (Arc::clone(&queue.file), queue.control);
-    let listener = Listener::start_looking_after(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
+    let listener = Listener::start(listener_settings(&queues), open, own, Box::new(|| ())).unwrap();
     // Pages that all share were lost, so there is another queue. The leader does nothing meanwhile, and then dies.
     queue.file.ring().close();
     listener.retire();
@@ -159,17 +159,17 @@ fn a_leader_writes_also_where_the_one_before_takes_its_place_back_while_that_is_
     let event = register(&producer);
     assert!(emit(&producer, event, INFO, 0, 0));
     let control = Control::open(&queues).unwrap();
-    let (sink, now, alive) = (Memory::default(), read_now(), std::sync::mpsc::channel().0);
+    let (sink, now, alive) = (Memory::default(), Now::read(), std::sync::mpsc::channel().0);
     control.publish_write(PRIMARY_SLOT, Some((&place.path().join("segment"), 0)));
     let delivery = Delivery::start(sink.sinks(), control, now, &alive);
     let mut leader = Leader::new(listener_settings(&queues), control, delivery, now);
     leader.round(now, true);
     control.publish_write(PRIMARY_SLOT, None);
     wait_until("the record is written", || {
-        leader.round(read_now(), true);
+        leader.round(Now::read(), true);
         numbers(&sink.lines(), 0) == [0]
     });
-    leader.close(read_now());
+    leader.close(Now::read());
 }
 
 #[test]

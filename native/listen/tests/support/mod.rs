@@ -119,10 +119,6 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn maintain(&mut self, _now: Now) -> io::Result<()> {
-        Ok(())
-    }
-
     fn close(&mut self, _now: Now, footer: &[u8]) -> io::Result<()> {
         self.taken().footer = Some(String::from_utf8(footer.to_vec()).unwrap());
         Ok(())

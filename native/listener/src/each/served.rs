@@ -3,10 +3,11 @@
 use super::super::cleaning;
 use super::super::configuration::Configuration;
 use super::super::host::Host;
-use super::super::listeners::{Counts, Listeners, now};
+use super::super::listeners::{Counts, Listeners};
 use super::super::rounds::{DRAIN_LOOK, LOOK, SHARE_OF_LAST_ROUND};
 use super::pattern::Found;
 use listen::settings::Settings;
+use listen::sink::Now;
 use listen::status::health::{Health, HealthWatch};
 use listen::status::metrics::family::Family;
 use listen::status::metrics::of_directory;
@@ -187,8 +188,10 @@ impl Work {
     fn answer(&self, ask: &Ask, watch: &HealthWatch) {
         // The one who asked may not wait any more.
         match ask {
-            Ask::Health(to) => drop(to.send((self.found.name(), watch.recent(now())))),
-            Ask::Metrics(to) => drop(to.send((self.found.name(), of_directory(watch, now()).unwrap_or_default()))),
+            Ask::Health(to) => drop(to.send((self.found.name(), watch.recent(Now::read())))),
+            Ask::Metrics(to) => {
+                drop(to.send((self.found.name(), of_directory(watch, Now::read()).unwrap_or_default())))
+            }
             Ask::End(_) => {}
         }
     }

@@ -69,25 +69,12 @@ impl std::iter::FusedIterator for Values<'_> {}
 
 /// The entries of a map, walked and found well-formed when the map was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Map<'a> {
-    count: u32,
-    entries: &'a [u8],
-}
+pub struct Map<'a>(&'a [u8]);
 
 impl<'a> Map<'a> {
-    /// Return the number of entries.
-    pub fn len(&self) -> usize {
-        self.count as usize
-    }
-
-    /// Return whether there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// Iterate over (key, value). Only the writer promises that keys are UTF-8.
     pub fn iter(&self) -> MapIter<'a> {
-        MapIter(self.entries)
+        MapIter(self.0)
     }
 }
 
@@ -119,16 +106,6 @@ impl<'a> Iterator for MapIter<'a> {
 pub struct Gaps<'a>(&'a [[u8; 4]]);
 
 impl<'a> Gaps<'a> {
-    /// Return the number of gaps.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Return whether there are no gaps.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Iterate over the gaps in microseconds.
     pub fn iter(&self) -> GapsIter<'a> {
         self.0.iter().map(|gap| u32::from_le_bytes(*gap))
@@ -227,7 +204,7 @@ fn take_map<'a>(from: &mut &'a [u8], depth: usize) -> Result<Map<'a>, Malformed>
         take_piece(from)?;
         take_nested(from, depth + 1)?;
     }
-    Ok(Map { count, entries: &start[..start.len() - from.len()] })
+    Ok(Map(&start[..start.len() - from.len()]))
 }
 
 fn take_gaps<'a>(from: &mut &'a [u8]) -> Result<Gaps<'a>, Malformed> {

@@ -11,9 +11,7 @@ use listen::sink::Now;
 use listen::status::health::{Answer, HealthWatch, Watched, liveness, readiness};
 use listen::status::lane::Lane;
 use listen::status::metrics::Metrics;
-use queue::system::{now_monotonic_nano, now_unix_nano};
 use std::sync::Arc;
-use std::time::Duration;
 
 const STATE: HeaderName = HeaderName::from_static("inference-logging-state");
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -38,7 +36,7 @@ impl Probes {
         let directory = settings.resolved_queue_directory();
         let source = Lane { service: Arc::clone(service), directory, control };
         let (limits, listens) = (settings.health_limits(Which::Fast), settings.listens());
-        let watch = Arc::new(HealthWatch::new(Watched { source, limits, listens }, None, now()));
+        let watch = Arc::new(HealthWatch::new(Watched { source, limits, listens }, None, Now::read()));
         let path = |parameter: &str| settings.route(parameter).map(str::to_owned);
         Ok(Self {
             metrics: Metrics::new(Arc::clone(&watch), None),
@@ -69,7 +67,7 @@ impl Probes {
             return Some(answer);
         }
         let mut answer = match probe {
-            Some(probe) => health(probe(&self.watch.recent(now()))),
+            Some(probe) => health(probe(&self.watch.recent(Now::read()))),
             None => self.metrics(parts),
         };
         if parts.method == Method::HEAD {
@@ -85,7 +83,7 @@ impl Probes {
 
     /// Adds the state to an answer of the server's own health route.
     pub fn wrap<R>(&self, answer: &mut Response<R>) {
-        let health = self.watch.recent(now());
+        let health = self.watch.recent(Now::read());
         answer.headers_mut().insert(STATE, HeaderValue::from_static(health.state().name()));
         let ready = readiness(&health);
         if self.changes_status && answer.status().is_success() && ready.status == 503 {
@@ -96,15 +94,11 @@ impl Probes {
 
     fn metrics(&self, parts: &Parts) -> Response<Bytes> {
         let accept = parts.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        match self.metrics.render(accept, now()) {
+        match self.metrics.render(accept, Now::read()) {
             Ok((text, kind)) => answer(StatusCode::OK, &kind, Bytes::copy_from_slice(&text)),
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, error.to_string().into()),
         }
     }
-}
-
-fn now() -> Now {
-    Now { unix_nano: now_unix_nano(), monotonic: Duration::from_nanos(now_monotonic_nano()) }
 }
 
 fn health(found: Answer) -> Response<Bytes> {
