@@ -107,6 +107,7 @@ class Replays(NamedTuple):
     second: Recording
     report: dict[str, Any]
     requests: Rows
+    page: str
     out: str
 
 
@@ -120,7 +121,7 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> Replays:
     def replay(url: str) -> None:
         ends["done"] = run(
             "replay", str(first.file), "--url", url, "--speed", str(SPEED), "--json", str(place / "report.json"),
-            "--requests", str(place / "requests.jsonl"),
+            "--html", str(place / "page.html"), "--requests", str(place / "requests.jsonl"),
             "--headers-file", str(place / "headers"),
         )  # fmt: skip
 
@@ -132,7 +133,7 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> Replays:
     assert (done.code, done.err) == (0, "")
     requests = [json.loads(line) for line in (place / "requests.jsonl").read_text().splitlines()]
     report = json.loads((place / "report.json").read_text())
-    return Replays(first, second, report, requests, done.out)
+    return Replays(first, second, report, requests, (place / "page.html").read_text(), done.out)
 
 
 def test_the_replay_is_recorded_with_the_same_bodies_hashes_and_lengths(replays: Replays) -> None:
@@ -198,10 +199,11 @@ def test_the_report_compares_outcomes_lengths_and_times(replays: Replays) -> Non
     assert 0 < first_chunk["replayed"]["p50"] <= first_chunk["replayed"]["p99"]
     assert report["times"]["duration"]["requests"] == 4
     assert {"Outcomes", "Lengths", "Times"} <= set(replays.out.splitlines())
+    assert replays.page.count("<figure") == 3
 
 
 def test_a_header_of_the_file_is_sent_and_shown_nowhere(replays: Replays) -> None:
-    shown = [replays.out, json.dumps(replays.report), json.dumps(replays.requests)]
+    shown = [replays.out, replays.page, json.dumps(replays.report), json.dumps(replays.requests)]
     assert not any(SECRET in text for text in shown)
 
 

@@ -30,7 +30,7 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
     "replay",
     epilog=examples(
         "inference-logging replay batch.jsonl --url http://127.0.0.1:8000",
-        "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2 --json replay.json",
+        "inference-logging replay batch.jsonl --url http://127.0.0.1:8000 --speed 2 --html replay.html",
         "inference-logging replay trace.jsonl --url http://127.0.0.1:8000 --model llama --set ignore_eos=true",
     ),
 )
@@ -73,6 +73,8 @@ _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 )  # fmt: skip
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the report as JSON too.")  # fmt: skip
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write a page with plots too, in one file.")  # fmt: skip
 @click.option(
     "--requests", "requests_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Write a JSON line per request as it ends: intended and actual time, status, time of each chunk.",
@@ -92,6 +94,7 @@ def command(
     headers_file: Path | None,
     ca_file: Path | None,
     json_file: Path | None,
+    html: Path | None,
     requests_file: Path | None,
 ) -> int:
     """Send the requests of EXPORT to a server at their recorded times, and compare the answers with the recorded ones.
@@ -138,6 +141,8 @@ def command(
     replayed = report.Replayed(schedule, url, pace, state, results)
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_json(replayed), indent=2) + "\n", encoding="utf-8")
+    if html is not None:
+        report.write_page(html, replayed)
     return _print(replayed)
 
 

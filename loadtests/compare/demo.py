@@ -117,7 +117,13 @@ def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool
     for segment in sorted(path for path in logs.glob("*.jsonl") if not path.is_symlink()):
         print(f"segment   {os.path.relpath(segment)}  ({segment.stat().st_size:,} bytes)")
     print(f"newest    {os.path.relpath(logs / 'latest')}")
-    return books.balanced and not chat["failures"]
+    print(f"a page    .venv/bin/inference-logging stats {os.path.relpath(logs)} --html report.html")
+    is_whole = books.balanced and not chat["failures"]
+    _begin("in short")
+    print(
+        "Each request was answered and is on record." if is_whole else "NOT each request was answered and is on record."
+    )
+    return is_whole
 
 
 def _last(directory: Path) -> Iterator[dict[str, Any]]:

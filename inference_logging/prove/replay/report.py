@@ -1,20 +1,33 @@
-"""The result of a replay as tables and as JSON."""
+"""The result of a replay as tables, as JSON, and as a page with plots."""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 from inference_logging.prove.replay.client import NOT_SENT, UNFINISHED
-from inference_logging.prove.replay.comparison import SHARES, Times, compare, quantiles
+from inference_logging.prove.replay.comparison import SHARES, Comparison, Times, compare, quantiles
 from inference_logging.prove.replay.player import Pace, Result, State
 from inference_logging.prove.replay.schedule import Schedule
-from inference_logging.read.pages.content import Table
+from inference_logging.read.pages import page as pages
+from inference_logging.read.pages.content import SHARES as VIEWS
+from inference_logging.read.pages.content import Plot, Table
+from inference_logging.read.pages.page import Section
+from inference_logging.read.pages.parts import figure, paragraph, table_of
+from inference_logging.read.pages.parts import headline as first_figures
 from inference_logging.read.stats.summary import duration_text
 
 VERSION: Final = 1
 _MOST_ERRORS: Final = 5
+_LEAST_S: Final = 1e-9  # a logarithmic scale has no 0
+_NARROW: Final = 1e-4
+_MOST_POINTS: Final = 300
+"""The points of a line; more make a page larger, and look the same."""
 
 
 class Replayed:
@@ -146,6 +159,18 @@ def tables(replayed: Replayed) -> list[Table]:
     return [table for table in found if table.rows]
 
 
+def write_page(path: Path, replayed: Replayed) -> None:
+    """Write the page, for its owner to read. Raises ``OSError``."""
+    intro = [
+        paragraph(f"{replayed.file} ({replayed.form}) to {replayed.url}"),
+        first_figures(headline(replayed)),
+        *map(paragraph, notes(replayed)),
+    ]
+    listed = [Section(table.title, [table_of(table)]) for table in tables(replayed)]
+    drawn = [Section(plot.title, [figure(plot)]) for plot in _plots(replayed.comparison)]
+    pages.write(path, pages.document("Replay beside the recorded run", intro, [*listed, *drawn]))
+
+
 def _rows(times: Times) -> Iterator[tuple[str, ...]]:
     for arm, name in enumerate(("recorded", "replayed")):
         interval = str(times.ratio) if arm and times.ratio is not None else "too few" if arm else ""
@@ -165,3 +190,35 @@ def _by_share(values: Sequence[float]) -> dict[str, float]:
 
 def _errors(results: Sequence[Result]) -> Counter[str]:
     return Counter(result.answer.error for result in results if result.answer.error is not None)
+
+
+def _plots(comparison: Comparison) -> Iterator[Plot]:
+    """Return each time that requests have in both runs."""
+    yield from (_distribution(times) for times in comparison.times if times.pairs)
+
+
+def _distribution(times: Times) -> Plot:
+    arms = ("recorded", "replayed")
+    medians = [duration_text(times.quantiles(arm)[0]) for arm in (0, 1)]
+    series = [{"name": name, **_counted(sorted(pair[arm] for pair in times.pairs))} for arm, name in enumerate(arms)]
+    words = (
+        f"Share of {len(times.pairs)} requests whose {times.name} was at most so long, on a logarithmic scale: median "
+        f"{medians[0]} recorded, {medians[1]} replayed."
+    )
+    data = {"series": series, "unit": "s"}
+    name = times.name.replace(" ", "-")
+    return Plot(name, times.name.capitalize(), words, "distribution", data, VIEWS)
+
+
+def _counted(ordered: list[float]) -> dict[str, list[Any]]:
+    """Return ascending values as edges, and how many values lie between each two of them.
+
+    Each value that is drawn has an interval that is too narrow to be seen, so that a line of few values has steps.
+    """
+    ordered = [max(value, _LEAST_S) for value in ordered]
+    every = len(ordered) // _MOST_POINTS + 1
+    shown = sorted({*ordered[::every], ordered[-1]})
+    edges = [end for value in shown for end in (value * (1 - _NARROW), value)]
+    edges = [edge for edge, after in pairwise([*edges, math.inf]) if edge < after]
+    below = [bisect_right(ordered, edge) for edge in edges]
+    return {"edges": edges, "counts": [b - a for a, b in pairwise(below)]}
