@@ -48,6 +48,8 @@ class Requests(Clients):
         """``asking`` returns path and body of the request with an id."""
         self.url, self.asking = url, asking
         self.headers = {"connection": "close", **headers}
+        self.heard: set[str] = set()
+        """Those that got a status, whatever became of what should come after it."""
         self.answered: set[str] = set()
         self.failed: dict[str, str] = {}
         """What became of each other request."""
@@ -65,9 +67,12 @@ class Requests(Clients):
             while not self._ending.wait(PAUSE_S):
                 number += 1
                 name = f"{self._mark}-{client}-{number}"
+                named = {"x-request-id": name}
                 path, body = self.asking(name)
                 try:
-                    response = connection.post(f"{self.url}{path}", headers={"x-request-id": name}, json=body)
+                    with connection.stream("POST", f"{self.url}{path}", headers=named, json=body) as response:
+                        self.heard.add(name)
+                        response.read()
                 except httpx.TransportError as error:
                     self.failed[name] = type(error).__name__
                 else:

@@ -92,19 +92,25 @@ def archive(preset: str) -> Path:
     (packages,) = vendor.venv.glob("lib/python3*/site-packages")
     versions = sorted(path.name for path in packages.glob("*.dist-info"))
     models = [path for model in vendor.models for path in sorted(model.rglob("*")) if path.is_file()]
-    read = [*wheels(), *models, Path(__file__), CHART / "README.md"]
-    made_of = [*(path.read_bytes() for path in read), "\n".join(versions).encode()]
+    read = [*wheels(), *models, Path(__file__)]
+    made_of = [*(path.read_bytes() for path in read), "\n".join([*versions, dockerfile()]).encode()]
     (found,) = kept(TOOLS / f"images-{preset}", made_of, partial(_build, preset, vendor))
     return found
+
+
+def dockerfile() -> str:
+    """Return what the chart's README shows for the image of vLLM."""
+    text = (CHART / "README.md").read_text(encoding="utf-8")
+    found: list[str] = re.findall(r"^```dockerfile\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (only,) = found
+    return only
 
 
 def _build(preset: str, vendor: Vendor, builder: Builder) -> None:
     values = yaml.safe_load((CHART / f"values-{preset}.yaml").read_text(encoding="utf-8"))
     image, base = values["server"]["image"], f"localhost/{preset}"
     _furnish(vendor, builder, base)
-    text = (CHART / "README.md").read_text(encoding="utf-8")
-    (dockerfile,) = re.findall(r"^```dockerfile\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    builder.build_text(f"{image['repository']}:{image['tag']}", re.sub("^FROM .*", f"FROM {base}", dockerfile))
+    builder.build_text(f"{image['repository']}:{image['tag']}", re.sub("^FROM .*", f"FROM {base}", dockerfile()))
 
 
 def _furnish(vendor: Vendor, builder: Builder, name: str) -> None:
@@ -127,7 +133,7 @@ def _furnish(vendor: Vendor, builder: Builder, name: str) -> None:
         shutil.copy(path, root / PREFIX / "lib" / soname)
     (root / TRITON).symlink_to(f"/{library}/site-packages/pytriton/tritonserver")
     for model in vendor.models:
-        shutil.copytree(model, root / "models" / model.name)
+        shutil.copytree(model, root / "models" / model.name, copy_function=shutil.copyfile)
     ignored = builder.context.with_name("ignored")
     ignored.write_text(NOT_COPIED, encoding="utf-8")
     container = builder.storage.buildah("from", "--pull-never", builder.base)
