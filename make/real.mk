@@ -117,8 +117,8 @@ test-node: build ### Run the chart on a real node of Kubernetes, under load and 
 	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
 	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
 	@$(call install_tools,$(NODE_TOOLS))
-	$(PYTHON) -m tests.node.images
-	$(PYTHON) -m pytest -m node -rP --durations=20 tests/node
+	$(PYTHON) -m tests.node.vendors
+	$(PYTHON) -m pytest -m node -rP --durations=20 -o faulthandler_timeout=1000 tests/node
 
 test-kyverno: build ### Apply the recipe for Kyverno with Kyverno's own program, which is compiled the first time (six minutes)
 	@$(call install_tools,kyverno)

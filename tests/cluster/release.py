@@ -58,7 +58,7 @@ class Release:
 
     def install(self, *arguments: str) -> None:
         """Install with the situation's values, and wait until the pods are ready."""
-        self.helm("install", CHART, f"--values={self.values}", *NO_CLOUD, *arguments, *WAIT)
+        self.helm("install", CHART, f"--values={self.values}", *NO_CLOUD, *WAIT, *arguments)
 
     def upgrade(self, *arguments: str) -> None:
         """Change values, and wait until the pods that have them are ready."""

@@ -48,14 +48,13 @@ WRITING = (
     # A model that knows nothing would write spaces without end.
     *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
 )
-ENVIRONMENT = {
+ON_CPU = {
     "VLLM_TARGET_DEVICE": "cpu",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CACHE_ROOT": str(VENV / "cache"),
-    "VLLM_CONFIG_ROOT": str(VENV / "config"),
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
 }
+ENVIRONMENT = {**ON_CPU, "VLLM_CACHE_ROOT": str(VENV / "cache"), "VLLM_CONFIG_ROOT": str(VENV / "config")}
 
 
 def environment_of(**variables: str) -> dict[str, str]:

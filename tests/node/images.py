@@ -6,8 +6,9 @@ import hashlib
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 
@@ -51,44 +52,58 @@ ENTRYPOINT ["/otelcol-contrib"]
 
 
 def archives() -> list[Path]:
-    """Return the archives of all images; they are built if anything in them has changed since the last time."""
-    folder, made_of = TOOLS / "images", _fingerprint()
-    stamp = folder / "stamp"
-    if not (stamp.exists() and stamp.read_text(encoding="ascii") == made_of):
+    """Return the archives of all images that the project makes, and of the FastAPI application."""
+    read = [*wheels(), DOCKERFILE, APP, LOCK, Path(__file__), *TOOLS.glob("otelcol.stamp")]
+    return kept(TOOLS / "images", [path.read_bytes() for path in read], _build)
+
+
+def kept(folder: Path, made_of: Iterable[bytes], make: Callable[[Builder], None]) -> list[Path]:
+    """Return the archives in a folder; they are built if what they are made of has changed since the last time."""
+    stamp, digest = folder / "stamp", hashlib.sha256(b"".join(made_of)).hexdigest()
+    if not (stamp.exists() and stamp.read_text(encoding="ascii") == digest):
         with replacing(folder) as new, tempfile.TemporaryDirectory() as place:
             storage = Storage(Path(place) / "storage")
-            _build(storage, furnished(Path(place)), new)
+            context = Path(place) / "context"
+            context.mkdir()
+            make(Builder(storage, storage.debian(), furnished(context), new))
             storage.close()
-            (new / "stamp").write_text(made_of, encoding="ascii")
+            (new / "stamp").write_text(digest, encoding="ascii")
     return sorted(folder.glob("*.tar"))
 
 
-def _fingerprint() -> str:
-    read = [*wheels(), DOCKERFILE, APP, LOCK, Path(__file__), *TOOLS.glob("otelcol.stamp")]
-    return hashlib.sha256(b"".join(map(Path.read_bytes, read))).hexdigest()
+class Builder(NamedTuple):
+    """What builds images from a context into a folder of archives, on a Debian."""
+
+    storage: Storage
+    base: str
+    context: Path
+    archives: Path
+
+    def build(self, name: str, *options: str | Path) -> None:
+        """Build one image, with the context's Dockerfile unless the options name another."""
+        given = ("--isolation=chroot", "--pull-never", f"--build-arg=BASE={self.base}", *options, f"--tag={name}")
+        self.storage.buildah("build", *given, self.context)
+        archive = self.archives / f"{re.sub('[/:]', '-', name)}.tar"
+        self.storage.buildah("push", name, f"docker-archive:{archive}:{name}")
+
+    def build_text(self, name: str, dockerfile: str) -> None:
+        """Build one image from the text of a Dockerfile."""
+        (self.context / "Dockerfile").write_text(dockerfile, encoding="utf-8")
+        self.build(name)
 
 
-def _build(storage: Storage, context: Path, archives: Path) -> None:
-    base = storage.debian()
+def _build(builder: Builder) -> None:
     version = yaml.safe_load((ROOT / "helm" / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
-
-    def build(name: str, *options: str) -> None:
-        given = ("--isolation=chroot", "--pull-never", f"--build-arg=BASE={base}", *options, f"--tag={name}")
-        storage.buildah("build", *given, context)
-        storage.buildah("push", name, f"docker-archive:{archives / re.sub('[/:]', '-', name)}.tar:{name}")
-
-    build(f"{REGISTRY}inferlog-listener:{version}", f"--file={DOCKERFILE}", "--target=listener")
-    build(f"{REGISTRY}inferlog:{version}", f"--file={DOCKERFILE}")
-    (context / ".dockerignore").unlink()
-    shutil.copy(APP, context)
-    (context / "greedy.py").write_text(GREEDY, encoding="utf-8")
-    own = {f"{REGISTRY}chat:1.0": CHAT, PAUSE: 'ARG BASE\nFROM ${BASE}\nENTRYPOINT ["/bin/sleep", "infinity"]\n'}
+    builder.build(f"{REGISTRY}inferlog-listener:{version}", f"--file={DOCKERFILE}", "--target=listener")
+    builder.build(f"{REGISTRY}inferlog:{version}", f"--file={DOCKERFILE}")
+    (builder.context / ".dockerignore").unlink()
+    shutil.copy(APP, builder.context)
+    (builder.context / "greedy.py").write_text(GREEDY, encoding="utf-8")
+    builder.build_text(f"{REGISTRY}chat:1.0", CHAT)
+    builder.build_text(PAUSE, 'ARG BASE\nFROM ${BASE}\nENTRYPOINT ["/bin/sleep", "infinity"]\n')
     if (TOOLS / "otelcol.stamp").exists():
-        shutil.copy(tool("otelcol"), context / "otelcol-contrib")
-        own[_collector()] = COLLECTOR
-    for name, text in own.items():
-        (context / "Dockerfile").write_text(text, encoding="utf-8")
-        build(name)
+        shutil.copy(tool("otelcol"), builder.context / "otelcol-contrib")
+        builder.build_text(_collector(), COLLECTOR)
 
 
 def _collector() -> str:
@@ -96,7 +111,3 @@ def _collector() -> str:
     shippers = yaml.safe_load((ROOT / "helm" / "files" / "shippers.yaml").read_text(encoding="utf-8"))
     image = shippers["otel-collector"]
     return f"docker.io/{image['repository']}:{image['tag']}"
-
-
-if __name__ == "__main__":
-    archives()

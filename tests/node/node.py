@@ -70,6 +70,11 @@ class Node(ControlPlane):
         """End and remove everything."""
         self._undo.close()
 
+    def take(self, archive: Path) -> None:
+        """Import the image in an archive."""
+        socket = self.directory / "containerd.sock"
+        self.inside("ctr", f"--address={socket}", "--namespace=k8s.io", "images", "import", archive)
+
     def inside(self, *command: str | Path) -> str:
         """Run a command among the node's processes and mounts, and return what it said."""
         return subprocess.run([*self.within, *command], check=True, capture_output=True, text=True).stdout
@@ -146,7 +151,7 @@ class Node(ControlPlane):
         self._spawn("containerd", f"--config={self.directory / 'containerd.toml'}")
         wait_until(socket.exists, "containerd to be ready", START_DEADLINE_S)
         for archive in self.archives:
-            self.inside("ctr", f"--address={socket}", "--namespace=k8s.io", "images", "import", archive)
+            self.take(archive)
 
     def _start_kubelet(self) -> None:
         self._write("kubelet.yaml", json.dumps(kubelet(self.directory)))

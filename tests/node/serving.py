@@ -26,18 +26,30 @@ from tests.servers import Clients
 from tests.shipping.endpoint import Collector
 from tests.support import read_records, wait_until
 
-QUICK_START: Final = CHART / "values-fastapi.yaml"
-PATH: Final = "/v1/chat/completions"
 PAUSE_S: Final = 0.01
 PATIENCE_S: Final = 30.0
+
+
+def chat(_name: str) -> tuple[str, Object]:
+    """Return path and body of a request to the application of the quick start."""
+    return "/v1/chat/completions", {}
 
 
 class Requests(Clients):
     """Clients that send one request after the other, each on a connection of its own and with an id of its own."""
 
-    def __init__(self, url: str, clients: int = 4, headers: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.url = f"{url}{PATH}"
+    def __init__(
+        self,
+        url: str,
+        clients: int = 4,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        asking: Callable[[str], tuple[str, Object]] = chat,
+    ) -> None:
+        """``asking`` returns path and body of the request with an id."""
+        self.url, self.asking = url, asking
         self.headers = {"connection": "close", **headers}
+        self.heard: set[str] = set()
+        """Those that got a status, whatever became of what should come after it."""
         self.answered: set[str] = set()
         self.failed: dict[str, str] = {}
         """What became of each other request."""
@@ -55,8 +67,12 @@ class Requests(Clients):
             while not self._ending.wait(PAUSE_S):
                 number += 1
                 name = f"{self._mark}-{client}-{number}"
+                named = {"x-request-id": name}
+                path, body = self.asking(name)
                 try:
-                    response = connection.post(self.url, headers={"x-request-id": name}, json={})
+                    with connection.stream("POST", f"{self.url}{path}", headers=named, json=body) as response:
+                        self.heard.add(name)
+                        response.read()
                 except httpx.TransportError as error:
                     self.failed[name] = type(error).__name__
                 else:
@@ -97,13 +113,14 @@ def _requests(export: ExportLogsServiceRequest) -> Iterator[dict[str, str]]:
 
 
 class Chat(Release):
-    """The quick start for FastAPI, as its file has it but for ``changes``, and a destination of its own."""
+    """The quick start for a preset, as its file has it but for ``changes``, and a destination of its own."""
 
     cluster: Node
 
     def __init__(self, node: Node, name: str, directory: Path, destination: Destination, changes: Object) -> None:
         self.destination = destination
-        self.given = yaml.safe_load(QUICK_START.read_text(encoding="utf-8"))
+        quick_start = CHART / f"values-{changes.get('preset', 'fastapi')}.yaml"
+        self.given = yaml.safe_load(quick_start.read_text(encoding="utf-8"))
         _change(self.given, _here(destination))
         _change(self.given, changes)
         values = directory / f"{name}.yaml"
