@@ -107,7 +107,7 @@ test-cluster: build ### Run the tests with a real Kubernetes API, which is compi
 	@$(call install_tools,$(CLUSTER_TOOLS))
 	$(PYTHON) -m pytest $(RERUNS) -m cluster
 
-# With the wheels of `make wheels`, else with this machine's alone.
+# With the wheels of `make wheels`, else with this machine's alone; with the servers of `make vllm` and `make triton`, if they are there.
 test-node: build ### Run the chart on a real node of Kubernetes, under load and kills (needs root; not in CI)
 	@$(call require,containerd,containerd,running containers)
 	@$(call require,runc,runc,running containers)

@@ -46,9 +46,9 @@ def words(name: str) -> tuple[str, Object]:
 
 def started(install: Install, node: Node, preset: str, **server: object) -> Chat:
     """Install the quick start as its file has it, on a node without GPUs."""
+    node.take(archive(preset))
     given = {"gpu": {"count": 0}, **server}
     chat = install(f"quick-start-{preset}", installed=False, preset=preset, server=given)
-    node.take(archive(preset))
     chat.install(PATIENT)
     return chat
 
