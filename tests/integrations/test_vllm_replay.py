@@ -1,10 +1,8 @@
-"""Traffic of a real vLLM is recorded, exported and sent to it again, by `replay` and by Locust: it is the same."""
+"""Traffic of a real vLLM is recorded, exported and sent to it again by `replay`: it is the same."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +44,6 @@ SAME: Final = (
 )
 SAME_OF_THE_ANSWERED: Final = (*SAME, "gen_ai.usage.output_tokens", "output_hash")
 """Not the number of chunks: vLLM sends what it has of a stream at once where its client reads later than it writes."""
-LOCUSTFILE: Final = Path(__file__).parents[2] / "loadtests" / "compare" / "replay_locustfile.py"
 Rows = dict[str, dict[str, Any]]
 
 
@@ -144,14 +141,3 @@ def test_a_replay_is_recorded_with_the_same_hashes_lengths_and_status(
         # A stream says how many only where its client asks for that.
         assert lengths[name]["equal"] == lengths[name]["requests"] == 2, name
     assert report["times"]["time to first chunk"]["requests"] >= 1
-
-
-def test_locust_sends_the_same(server: VllmServer, recorded: tuple[Path, Rows], tmp_path: Path) -> None:
-    file, first = recorded
-    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--export", str(file), "--json"]
-
-    def send() -> None:
-        done = subprocess.run([*command, "-H", server.url], capture_output=True, timeout=200, check=False)
-        assert json.loads(done.stdout), done.stderr.decode()
-
-    assert_same(first, replayed(server, first, tmp_path / "again.jsonl", send))
