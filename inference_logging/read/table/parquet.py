@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SETTINGS: Final = {"threads": "1", "memory_limit": "1GB"}
 """What a file of few, large records may take; above it, it cannot be written."""
 _TOGETHER_BYTES: Final = 16 << 20
-"""Of rows that a reader skips or takes at once: the writer keeps them in memory, some times over."""
+"""Rows that a reader skips or takes at once; the writer keeps them in memory, some times over."""
 _TOGETHER: Final = (2048, 122_880)
 """Fewest and most rows of that."""
 _LEAST_BUFFER_BYTES: Final = 1 << 20
