@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from pathlib import Path
@@ -90,6 +92,25 @@ def wait_until(condition: Callable[[], Any], what: str, patience_s: float = _PAT
             missing = f" ({error})"
         assert time.monotonic() < end, f"waited in vain for: {what}{missing}"
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process, and let it go on afterwards.
+
+    The signal stops it only once its first thread has run: until then the others go on.
+    """
+    tasks = Path(f"/proc/{pid}/task")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: all(_state(task) == "T" for task in tasks.iterdir()), "each thread to stand still")
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def resident_bytes() -> int:

@@ -23,7 +23,7 @@ from inference_logging import Config, Logger
 from inference_logging.metrics import metrics_of
 from inference_logging.record.health import STATES, Health, State, Watch
 from tests.servers import Server, uvicorn
-from tests.support import wait_until
+from tests.support import stopped, wait_until
 from tests.test_processes import in_child
 
 Waiting = Callable[..., tuple[Logger, Watch]]
@@ -210,16 +210,6 @@ def two_workers(config: Config) -> Iterator[Server]:
         workers = server.get("/stats")["workers"]
         wait_until(lambda: len(server.get("/stats")["workers"]) == 2, f"two workers, not {workers}")
         yield server
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Stop a process, and let it go on afterwards."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.servers

@@ -23,7 +23,7 @@ from inference_logging.record.health import Watch
 from tests.command_line import run
 from tests.servers import Load, uvicorn
 from tests.sidecars import Sidecar, environment, queue_files
-from tests.support import read_lines, read_records, remove_directory, wait_until
+from tests.support import read_lines, read_records, remove_directory, stopped, wait_until
 from tests.test_processes import in_child
 from tests.test_servers import assert_books_balance, assert_each_answer_is_recorded
 
@@ -359,15 +359,14 @@ def test_health_says_that_nobody_listens_and_that_a_listener_hangs(configure: Co
         assert [reason.kind for reason in health.reasons] == ["no_listener"]
         with Sidecar(config) as sidecar:
             wait_until(lambda: watch.look().state == "ok", "a listener")
-            sidecar.signal(signal.SIGSTOP)
-            assert get_logger("t").warning("n", n=0)
-            health = wait_until(
-                lambda: found if (found := watch.look()).state == "stuck" else None, "a listener that hangs"
-            )
-            # To restart this process would not repair the other one.
-            assert (health.ready, health.alive) == (False, True)
-            assert health.reasons[0].text.startswith("the listener (elsewhere) makes no rounds for ")
-            sidecar.signal(signal.SIGCONT)
+            with stopped(sidecar.process.pid):
+                assert get_logger("t").warning("n", n=0)
+                health = wait_until(
+                    lambda: found if (found := watch.look()).state == "stuck" else None, "a listener that hangs"
+                )
+                # To restart this process would not repair the other one.
+                assert (health.ready, health.alive) == (False, True)
+                assert health.reasons[0].text.startswith("the listener (elsewhere) makes no rounds for ")
             wait_until(lambda: watch.look().state == "ok", "the listener to go on")
             wait_for_numbers(config, [0])
             sidecar.kill()

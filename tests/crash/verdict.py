@@ -241,8 +241,8 @@ def _assert_verify_agrees(config: Config) -> None:
 def _assert_books_balance(found: Found, totals: dict[str, Any], kills: int) -> tuple[int, int]:
     """Check the totals of the directory; return how many records are written and how many were half-written."""
     written, half_written = sum(map(len, found.sequences.values())), sum(totals["dropped"]["torn"].values())
-    assert totals["written"] == written
-    assert totals["accepted"] == written + half_written
+    assert totals["written"] == written, f"{written} stand in the segments, {totals}"
+    assert totals["accepted"] == written + half_written, f"{written} written, {half_written} half-written, {totals}"
     missing = {boot: set(range(max(numbers))) - numbers for boot, numbers in found.sequences.items()}
     assert sum(map(len, missing.values())) <= half_written, f"lost: {missing}"
     assert half_written <= kills, "the interpreter's lock lets one thread emit at a time"

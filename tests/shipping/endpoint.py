@@ -32,7 +32,10 @@ class Collector:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
+                expected_bytes = int(self.headers["Content-Length"])
+                content = self.rfile.read(expected_bytes)
+                if len(content) < expected_bytes:
+                    return  # the sender was killed before it had sent all
                 if self.headers["Content-Encoding"] == "gzip":
                     content = gzip.decompress(content)
                 collector.requests.append((self.path, dict(self.headers.items()), content))

@@ -68,6 +68,27 @@ fn one_who_dies_before_the_mark_or_before_the_removal_leaves_a_queue_that_is_not
 }
 
 #[test]
+fn one_who_dies_before_the_mark_leaves_a_queue_that_is_not_counted_again_once_others_are_added() {
+    for is_next_lost in [false, true] {
+        let bench = Bench::new();
+        let control = Control::open(bench.path()).unwrap();
+        let totals = &control.page().totals;
+        let (first, second) = (ended(&bench, 5), ended(&bench, 7));
+        assert!(totals::add_ended(totals, &first));
+        header(&first).added_to_totals.store(0, Ordering::Relaxed);
+        if is_next_lost {
+            let known = Totals::of(&second);
+            assert!(totals::add_lost(totals, bench.path(), header(&second).boot_id, &known));
+        } else {
+            assert!(totals::add_ended(totals, &second));
+        }
+        assert_eq!(read(bench.path()).accepted, 12);
+        assert!(totals::add_ended(totals, &first));
+        assert_eq!(read(bench.path()).accepted, 12);
+    }
+}
+
+#[test]
 fn a_queue_whose_counts_cannot_be_added_now_keeps_its_file_until_they_are() {
     let mut bench = Bench::new();
     ended(&bench, 5);

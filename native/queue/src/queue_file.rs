@@ -105,7 +105,7 @@ impl QueueFile {
     ) -> io::Result<(Arc<Self>, ProcessLock)> {
         prepare_directory(directory)?;
         let hidden = directory.join(format!(".{boot_id:016x}.new"));
-        let path = directory.join(format!("{boot_id:016x}.queue"));
+        let path = path_of(directory, boot_id);
         let Attempt::Acquired(lock) = ProcessLock::try_acquire(&hidden, true)? else {
             return Err(io::Error::other("a queue file with this random name is in use"));
         };
@@ -342,6 +342,12 @@ impl Drop for QueueFile {
 fn addressable(bytes: u64) -> io::Result<usize> {
     let too_large = |_| io::Error::new(io::ErrorKind::OutOfMemory, "larger than the addresses of this machine");
     isize::try_from(bytes).map(isize::cast_unsigned).map_err(too_large)
+}
+
+/// The file of a queue in its directory.
+#[must_use]
+pub fn path_of(directory: &Path, boot_id: u64) -> PathBuf {
+    directory.join(format!("{boot_id:016x}.queue"))
 }
 
 /// Returns the mapping if the file at `path` is a queue that this process owns.

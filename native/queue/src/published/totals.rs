@@ -3,7 +3,7 @@
 //! A queue file is removed once everything in it is written. Before that its counts are added to the totals, exactly
 //! once: the adding process holds `totals.lock`, the sum and the queue's boot id change in one step ([`Generation`]),
 //! and then the queue's header is marked. A process that dies between the two leaves a queue whose boot id is the last
-//! one added; a process that dies before the removal leaves a marked queue. Readers and the next adding process
+//! one added, which the next adding process marks; a process that dies before the removal leaves a marked queue. Readers
 //! recognise both.
 
 use crate::layout::{Dropped, DroppedCounts, LEVELS, REASONS, SAMPLED_OUT};
@@ -140,12 +140,23 @@ impl EndedWords {
 }
 
 impl TotalsWords {
-    fn add(&self, boot_id: u64, queue: &Totals) {
+    /// Adds the counts of a queue of this directory. The caller holds the lock.
+    fn add(&self, directory: &Path, boot_id: u64, queue: &Totals) {
+        self.mark_last(directory);
         self.generation.change(|from, to| {
             let mut sum = self.copies[from].load();
             sum.add(queue);
             self.copies[to].store(&sum, boot_id);
         });
+    }
+
+    /// Marks the queue that was added last, if it is still there: who added it may have died before the mark, and once
+    /// another queue is the last one, only the mark says that this one is added.
+    fn mark_last(&self, directory: &Path) {
+        let last = self.generation.read(|copy| self.copies[copy].last_boot_id.load(Ordering::Relaxed));
+        if let Ok(file) = open(&queue_file::path_of(directory, last)) {
+            file.header().added_to_totals.store(1, Ordering::Release);
+        }
     }
 }
 
@@ -153,12 +164,13 @@ impl TotalsWords {
 /// are; if not, the file must stay.
 #[must_use]
 pub fn add_ended(words: &TotalsWords, file: &QueueFile) -> bool {
-    let Some(_alone) = file.path.parent().and_then(lock) else { return false };
+    let Some(directory) = file.path.parent() else { return false };
+    let Some(_alone) = lock(directory) else { return false };
     if !words.generation.read(|copy| words.copies[copy].holds(file)) {
         let is_server = file.header().only_listens.load(Ordering::Relaxed) == 0;
         let producer_deaths = u64::from(is_server && file.has_died());
         let queue = Totals { producer_deaths, ..Totals::of(file) };
-        words.add(file.header().boot_id, &queue);
+        words.add(directory, file.header().boot_id, &queue);
         if producer_deaths > 0 {
             note_death(file);
         }
@@ -212,7 +224,7 @@ fn note_of(name: &str) -> String {
 /// Adds a queue of a file without even a readable header: the counts that its last reader knows.
 pub fn add_lost(words: &TotalsWords, directory: &Path, boot_id: u64, known: &Totals) -> bool {
     let Some(_alone) = lock(directory) else { return false };
-    words.add(boot_id, known);
+    words.add(directory, boot_id, known);
     true
 }
 
