@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loadtests import results
-from loadtests.engine.bench_triton import COSTS
+from loadtests.engine.bench_triton import ADDED, COSTS, NEEDED
 from loadtests.results_rows import ROWS, TABLES, Table
 from loadtests.results_text import interval_text
 from loadtests.turns.bench_turns import ROUTES
@@ -45,6 +45,7 @@ def of_servers(table: Table, left_out: str = "") -> dict[str, Any]:
     for section, figure, _ in table.columns:
         names.setdefault(section, []).extend(f"{figure}: {mode} ÷ none" for mode, _ in table.rows if mode != left_out)
     if table.part == "triton":
+        names["Triton: HTTP"] += [NEEDED, ADDED]
         names["Triton: one call inside of execute"] = list(COSTS)
     rounds: dict[str, Any] = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
     sections = names.items()

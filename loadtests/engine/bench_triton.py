@@ -43,6 +43,8 @@ COSTS: Final = (
 GOAL: Final = at_least(0.99)
 CLOSE: Final = 0.01
 """Half of the widest interval that can say whether it is reached."""
+NEEDED: Final = "minutes that infer/s: ours ÷ none ± 1 % takes"
+ADDED: Final = "CPU that ours adds to a request"
 BODY: Final = {"id": "0123456789", "inputs": [{"name": "X", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]}
 CONFIG: Final = """backend: "python"
 max_batch_size: 0
@@ -111,9 +113,9 @@ def triton(quick: bool) -> list[Report]:
             found = [one[name] / none[name] for one, none in zip(loads[arm], loads[BASE], strict=True)]
             report.add(f"{name}: {arm} ÷ none", "×", found, goal)
     (half,) = (figure.found.half for figure in report.figures if figure.goal)
-    report.add("minutes that infer/s: ours ÷ none ± 1 % takes", "min", [minutes * (half / CLOSE) ** 2])
+    report.add(NEEDED, "min", [minutes * (half / CLOSE) ** 2])
     added = (ours[CPU] - none[CPU] for ours, none in zip(loads["ours"], loads[BASE], strict=True))
-    report.add("CPU that ours adds to a request", "µs", added)
+    report.add(ADDED, "µs", added)
     rounds = [one for answer in answers for one in by_rounds(answer["outputs"][0]["data"])]
     for name, taken in zip(COSTS, zip(*rounds, strict=True), strict=True):
         cost.add(name, "µs", (nanoseconds / 1e3 for nanoseconds in taken))
