@@ -165,6 +165,13 @@ def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path
     assert parts["turns"]["result"] == found("turns")
 
 
+@pytest.mark.parametrize("load", ["999.00 2.00 1.00", "0.00 0.00 0.00"])
+def test_a_page_says_what_was_measured_beside_other_work(load: str, tmp_path: Path) -> None:
+    results.keep("turns", {**found("turns"), "machine": {"load average": load}}, tmp_path)
+    (measured,) = re.findall(r"^- `turns` on .*$", results.updated(EMPTY, results.newest(tmp_path)), re.MULTILINE)
+    assert ("beside other work" in measured) == load.startswith("999")
+
+
 def test_a_part_that_is_measured_again_takes_the_old_ones_place(directory: Path) -> None:
     results.keep("turns", {**found("turns"), "seen": 7}, directory)
     assert results.newest(directory)["turns"].result["seen"] == 7

@@ -54,8 +54,9 @@ class Figure(NamedTuple):
     @property
     def found(self) -> Interval:
         """The median round, with its interval, or the lowest and highest round."""
-        few = len(self.rounds) < MANY
-        return Interval(median(self.rounds), min(self.rounds), max(self.rounds)) if few else bootstrap(self.rounds)
+        if len(self.rounds) >= MANY:
+            return bootstrap(self.rounds)
+        return Interval(median(self.rounds), min(self.rounds), max(self.rounds))
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the report's table."""
@@ -69,7 +70,7 @@ class Figure(NamedTuple):
         goal = self.goal._asdict() if self.goal else None
         value, low, high = self.found.as_json().values()
         reached = self.goal.is_reached(value) if self.goal else None
-        rounds = {"median": value, "low": low, "high": high, "rounds": list(self.rounds)}
+        rounds = {"median": value, "low": low, "high": high, "rounds": len(self.rounds)}
         return {"name": self.name, "unit": self.unit, **rounds, "goal": goal, "reached": reached}
 
 
