@@ -53,7 +53,14 @@ ROWS: Final = (
         "the control: {parsl > figures > control ÷ off}; Parsl's own files: {parsl > figures > default ÷ off}",
     ),
     Row(
-        "Triton, one call inside of `execute`",
+        "Triton, CPU of server, stubs and listener that a request to the model takes more",
+        "{triton > Triton: HTTP > CPU that ours adds to a request}, "
+        "{triton > Triton: HTTP > CPU per request: ours ÷ none} as much",
+        "the control: {triton > Triton: HTTP > CPU per request: control ÷ none}; infer/s ± 1 % would take "
+        "{triton > Triton: HTTP > minutes that infer/s}",
+    ),
+    Row(
+        "Triton, one call of many in a row inside of `execute`",
         "{triton > Triton: one call > ours, begin and end}, of which the request's own fields take "
         "{triton > Triton: one call > reading the same fields}",
         "a file, flushed for each line: {triton > Triton: one call > stdlib_file}; QueueHandler: "
@@ -92,7 +99,11 @@ TABLES: Final = (
     Table(
         "triton",
         "A real Triton with models that give back four numbers (`make bench-triton`): ratios to no logging",
-        (("Triton: HTTP", "infer/s", "infer/s"), ("Triton: HTTP", "p99", "p99")),
+        (
+            ("Triton: HTTP", "infer/s", "infer/s"),
+            ("Triton: HTTP", "p99", "p99"),
+            ("Triton: HTTP", "CPU per request", "CPU per request"),
+        ),
         (
             ("control", "no logging against itself (control)"),
             ("ours", "ours"),

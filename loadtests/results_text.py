@@ -45,8 +45,7 @@ def cost(parts: Mapping[str, Part]) -> str:
     if "turns" not in parts:
         raise NotMeasuredError("turns")
     place, part = parts["turns"].machine, parts["turns"]
-    beside = ", beside other work" if _load(part) > place["cores"] else ""
-    where = f"Measured on {part.made[:10]}: {place['cpu']}, {place['cores']} cores{beside} (`make bench-turns`)."
+    where = f"Measured on {part.made[:10]}: {place['cpu']}, {place['cores']} cores{_beside(part)} (`make bench-turns`)."
     reached, missed, unknown = _judged(parts)
     met = f"{len(reached)} of our {len(reached) + len(missed) + len(unknown)} performance targets"
     rows = _arms(part, _times)
@@ -85,9 +84,10 @@ def _line(cells: Sequence[str]) -> str:
     )
 
 
-def _load(part: Part) -> float:
-    """Return the highest of the machine's load averages when the part began."""
-    return max(map(float, part.result["machine"]["load average"].split()))
+def _beside(part: Part) -> str:
+    """Return that others used the processors when the part began, if the machine's load averages say so."""
+    load = part.result.get("machine", {}).get("load average", "0")
+    return ", beside other work" if max(map(float, load.split())) > part.machine["cores"] else ""
 
 
 def _arms(part: Part, write: Callable[[Mapping[str, Any]], str]) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _sources(parts: Mapping[str, Part]) -> Iterator[str]:
     for part in parts.values():
         place = part.machine
         measured = (
-            f"on {part.made[:10]}, {place['cpu']}, {place['cores']} cores, Python {place['python']}: "
+            f"on {part.made[:10]}, {place['cpu']}, {place['cores']} cores{_beside(part)}, Python {place['python']}: "
             f"`loadtests/results/{part.file}.json`"
         )
         names.setdefault(measured, []).append(f"`{part.name}`")

@@ -50,7 +50,7 @@ bench-ab: build ### Whether `inference-logging ab` finds a known cost of 0 % and
 bench-vllm: vllm ### Measure what logging costs a real vLLM, beside its own logging (about half an hour, 15 GB of memory)
 	$(PYTHON) -m loadtests.engine.bench_vllm $(BENCH_OPTIONS)
 
-bench-triton: triton ### Measure what logging costs a real Triton, beside its own logger and Python's (about ten minutes)
+bench-triton: triton ### Measure what logging costs a real Triton, beside its own logger and Python's (about twelve minutes)
 	@($(call require,wrk,wrk,the load)) || true
 	$(PYTHON) -m loadtests.engine.bench_triton $(BENCH_OPTIONS)
 

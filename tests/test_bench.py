@@ -12,16 +12,19 @@ import runpy
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inference_logging.read.stats.interval import Interval
+from inference_logging.record.integrations.triton import requests
 from loadtests.cost import request_sizes
+from loadtests.cost.bench_report import MANY, Figure
 from loadtests.cost.growth import QUANTITIES, series_of
 from loadtests.cost.growth_quantities import PROCESSES, RECORD_BYTES, THREADS, Quantity, Sample, take_turns
-from loadtests.engine.bench_triton import BASE, COSTS, WAYS, make_models
+from loadtests.engine.bench_triton import BASE, COSTS, WAYS, by_rounds, make_models
 from loadtests.engine.vllm_client import Shape, load
 from loadtests.turns import bench_ab
 from tests import fake_triton
@@ -199,8 +202,46 @@ def test_the_model_that_measures_inside_has_a_figure_for_each_way(
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     (taken,) = answered(models, "cost", times=1)
-    assert len(taken) == len(COSTS)
+    rounds = by_rounds(taken)
+    assert {len(one) for one in rounds} == {len(COSTS)}
     assert min(taken) > 0
+
+
+def test_the_fields_whose_cost_is_measured_are_those_that_a_record_reads(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils, called = sys.modules["triton_python_backend_utils"], list[str]()
+
+    def noted(name: str, method: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def note(one: Any) -> Any:
+            called.append(name)
+            return method(one)
+
+        return note
+
+    described = json.loads((arguments := fake_triton.arguments())["model_config"])
+    arguments["model_config"] = json.dumps({**described, "input": described["input"][:1]})
+    for kind in (utils.InferenceRequest, utils.InferenceResponse, utils.Tensor):
+        for name, method in list(vars(kind).items()):
+            if name[0] != "_":
+                monkeypatch.setattr(kind, name, noted(name, method))
+    monkeypatch.setattr(requests, "server_traces", lambda _command_line: False)
+    asked, answer = fake_triton.request(fake_triton.Tensor("X", [1.0])), fake_triton.ok()
+    log = requests.RequestLog(arguments)
+    log.end(log.begin([asked]), [answer])
+    recorded = sorted(called)
+    log.close()
+    called.clear()
+    for read in runpy.run_path(str(models / "cost" / "1" / "model.py"))["field_calls"](asked, answer):
+        read()
+    assert sorted(called) == recorded
+
+
+def test_of_many_rounds_the_interval_is_printed_and_of_few_the_lowest_and_highest() -> None:
+    values = [float(number) for number in range(MANY)]
+    few, many = Figure("", "", values[1:]).found, Figure("", "", values).found
+    assert (few.low, few.high) == (1, MANY - 1)
+    assert 0 < many.low < many.value < many.high < MANY - 1
 
 
 STREAMED = (

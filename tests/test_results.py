@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loadtests import results
-from loadtests.engine.bench_triton import COSTS
+from loadtests.engine.bench_triton import ADDED, COSTS, NEEDED
 from loadtests.results_rows import ROWS, TABLES, Table
 from loadtests.results_text import interval_text
 from loadtests.turns.bench_turns import ROUTES
@@ -45,6 +45,7 @@ def of_servers(table: Table, left_out: str = "") -> dict[str, Any]:
     for section, figure, _ in table.columns:
         names.setdefault(section, []).extend(f"{figure}: {mode} ÷ none" for mode, _ in table.rows if mode != left_out)
     if table.part == "triton":
+        names["Triton: HTTP"] += [NEEDED, ADDED]
         names["Triton: one call inside of execute"] = list(COSTS)
     rounds: dict[str, Any] = {"unit": "×", "goal": None, "median": 1.5, "low": 0.5, "high": 3.0}
     sections = names.items()
@@ -162,6 +163,13 @@ def test_each_part_is_kept_with_day_machine_command_and_versions(directory: Path
         assert part["command"]
     assert parts["peers"]["command"] == "inference-logging bench"
     assert parts["turns"]["result"] == found("turns")
+
+
+@pytest.mark.parametrize("load", ["999.00 2.00 1.00", "0.00 0.00 0.00"])
+def test_a_page_says_what_was_measured_beside_other_work(load: str, tmp_path: Path) -> None:
+    results.keep("turns", {**found("turns"), "machine": {"load average": load}}, tmp_path)
+    (measured,) = re.findall(r"^- `turns` on .*$", results.updated(EMPTY, results.newest(tmp_path)), re.MULTILINE)
+    assert ("beside other work" in measured) == load.startswith("999")
 
 
 def test_a_part_that_is_measured_again_takes_the_old_ones_place(directory: Path) -> None:

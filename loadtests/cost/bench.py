@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
 
 
 def _summary(reports: list[Report]) -> str:
-    reached = [figure.goal.is_reached(figure.value) for one in reports for figure in one.figures if figure.goal]
+    reached = [figure.goal.is_reached(figure.found.value) for one in reports for figure in one.figures if figure.goal]
     return f"{sum(reached)} of {len(reached)} goals reached"
 
 

@@ -1,7 +1,8 @@
 """What every section of the benchmark shares: a figure beside its goal, the statistics, the machine it was seen on.
 
 A figure is the median over interleaved rounds (each round measures every contender, so that a change of the machine's
-mood hits all of them alike); the spread is the lowest and highest round. A goal is judged on the median only.
+mood hits all of them alike). Of few rounds the lowest and highest stand beside it, of many its interval of 95 %. A goal
+is judged on the median only.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from inference_logging.prove.bench import machine as bench_machine
 from inference_logging.prove.bench.text import number_text
 from inference_logging.read.pages.content import Table
+from inference_logging.read.stats.interval import Interval, bootstrap
+
+MANY: Final = 20
+"""Rounds from which on a bootstrap's interval means something."""
 
 
 class Goal(NamedTuple):
@@ -47,22 +52,25 @@ class Figure(NamedTuple):
     goal: Goal | None = None
 
     @property
-    def value(self) -> float:
-        """The median round."""
-        return median(self.rounds)
+    def found(self) -> Interval:
+        """The median round, with its interval, or the lowest and highest round."""
+        if len(self.rounds) >= MANY:
+            return bootstrap(self.rounds)
+        return Interval(median(self.rounds), min(self.rounds), max(self.rounds))
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the report's table."""
-        low, high = min(self.rounds), max(self.rounds)
+        value, low, high = self.found.as_json().values()
         spread = f"({number_text(low)} … {number_text(high)})" if len(self.rounds) > 1 else ""
-        verdict = self.goal.verdict(self.value) if self.goal else ""
-        return self.name, f"{number_text(self.value)} {self.unit}".rstrip(), spread, verdict
+        verdict = self.goal.verdict(value) if self.goal else ""
+        return self.name, f"{number_text(value)} {self.unit}".rstrip(), spread, verdict
 
     def as_json(self) -> dict[str, Any]:
         """Return the figure for the file of ``--json``."""
         goal = self.goal._asdict() if self.goal else None
-        reached = self.goal.is_reached(self.value) if self.goal else None
-        rounds = {"median": self.value, "low": min(self.rounds), "high": max(self.rounds), "rounds": list(self.rounds)}
+        value, low, high = self.found.as_json().values()
+        reached = self.goal.is_reached(value) if self.goal else None
+        rounds = {"median": value, "low": low, "high": high, "rounds": len(self.rounds)}
         return {"name": self.name, "unit": self.unit, **rounds, "goal": goal, "reached": reached}
 
 

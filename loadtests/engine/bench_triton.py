@@ -2,15 +2,16 @@
 
     python -m loadtests.engine.bench_triton [--quick] [--json PATH]
 
-One server has a model for each way of logging. One is loaded at a time, right before or right after the model without
-logging, to which it is compared; ``control`` is that model against itself. ``cost`` is a model that measures inside of
-``execute`` what one call of each takes. loadtests/README.md says more.
+One server has a model for each way of logging. They are loaded by turns, a second each, in an order by chance; each is
+compared with the model without logging in the same round, and ``control`` is that model once more. ``cost`` is a model
+that measures inside of ``execute`` what one call of each takes. loadtests/README.md says more.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -24,15 +25,26 @@ from typing import Any, Final, NamedTuple
 
 from loadtests import harness
 from loadtests.cost.bench_report import Report, at_least, at_most
-from loadtests.harness import HOST, ROOT, Loaded, free_port, memory_directory, scratch_directory
+from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
 CONNECTIONS: Final = 16
 START_S: Final = 60.0
 EXIT_TIMEOUT_S: Final = 20
 BASE: Final = "bare"
 WAYS: Final = ("ours", "ours_without_tensors", "triton_logger", "stdlib_file", "stdlib_queue")
-MODES: Final = ("control", *WAYS)
-COSTS: Final = ("ours, begin and end", "reading the same fields", "triton_logger", "stdlib_file", "stdlib_queue")
+ARMS: Final = (BASE, "control", *WAYS)
+CPU: Final = "CPU per request"
+UNITS: Final = {"infer/s": "infer/s", "p99": "ms", CPU: "µs"}
+COSTS: Final = (
+    "ours, begin and end", "ours, once more", "reading the same fields", "triton_logger", "stdlib_file", "stdlib_queue",
+    "request_id", "correlation_id", "parameters", "inputs", "shape of an input",
+    "has_error", "output_tensors", "name of an output", "shape of an output",
+)  # fmt: skip
+GOAL: Final = at_least(0.99)
+CLOSE: Final = 0.01
+"""Half of the widest interval that can say whether it is reached."""
+NEEDED: Final = "minutes that infer/s: ours ÷ none ± 1 % takes"
+ADDED: Final = "CPU that ours adds to a request"
 BODY: Final = {"id": "0123456789", "inputs": [{"name": "X", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}]}
 CONFIG: Final = """backend: "python"
 max_batch_size: 0
@@ -43,17 +55,24 @@ instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 
 
 class Server(NamedTuple):
-    """The server under test, running."""
+    """The server under test, running, and our listener."""
 
     process: subprocess.Popen[bytes]
+    listener: subprocess.Popen[bytes]
     url: str
     directory: Path
     queues: Path
 
-    def load(self, wrk: str, model: str, seconds: int) -> Loaded:
-        """Load one model for some seconds."""
-        script = harness.post_script(self.directory, BODY)
-        return harness.run_wrk(wrk, f"{self.url}/v2/models/{model}/infer", seconds, CONNECTIONS, script)
+    def load(self, wrk: str, model: str) -> dict[str, float]:
+        """Load one model for a second; CPU is that of the server, its stubs and the listener."""
+        script, before = harness.post_script(self.directory, BODY), self._cpu_s()
+        found = harness.run_wrk(wrk, f"{self.url}/v2/models/{model}/infer", 1, CONNECTIONS, script)
+        cpu_us = (self._cpu_s() - before) * 1e6 / found.requests
+        return {"infer/s": found.per_s, "p99": found.p99_ms, CPU: cpu_us}
+
+    def _cpu_s(self) -> float:
+        processes = (self.process.pid, self.listener.pid, *harness.children(self.process.pid))
+        return sum(map(harness.cpu_s, processes))
 
     def stop_and_count(self) -> str:
         """End it; raise ``RuntimeError`` unless our records are as many as requests that Triton has counted."""
@@ -70,34 +89,44 @@ class Server(NamedTuple):
 def triton(quick: bool) -> list[Report]:
     """Measure all ways of logging in one server."""
     report = Report(f"Triton: HTTP, {CONNECTIONS} connections, 2 instances of each model, ratios to no logging")
-    cost = Report("Triton: one call inside of execute, median of 15 rounds by turns, in each of the measurements")
+    cost = Report("Triton: one call inside of execute, by turns")
     wrk = harness.find_wrk()
     if wrk is None:
         report.remarks.append(harness.NO_WRK)
         return [report]
-    rounds, seconds = (1, 1) if quick else (15, 2)
-    loads: dict[str, list[tuple[Loaded, Loaded]]] = {mode: [] for mode in MODES}
+    loads: dict[str, list[dict[str, float]]] = {arm: [] for arm in ARMS}
     with scratch_directory() as directory, running(directory) as server:
         for model in (BASE, *WAYS):
-            server.load(wrk, model, 1)
-        for turn in range(rounds):
-            for mode in MODES:
-                model = BASE if mode == "control" else mode
-                first, second = (server.load(wrk, name, seconds) for name in ((BASE, model), (model, BASE))[turn % 2])
-                loads[mode].append((second, first) if turn % 2 else (first, second))
+            server.load(wrk, model)
+        begun = time.monotonic()
+        for _ in range(1 if quick else 80):
+            for arm in random.sample(ARMS, len(ARMS)):
+                loads[arm].append(server.load(wrk, BASE if arm == "control" else arm))
+        minutes = (time.monotonic() - begun) / 60
         asked = f"{server.url}/v2/models/cost/infer"
         answers = [json.loads(harness.get(asked, BODY, 120.0)) for _ in range(1 if quick else 5)]
         report.remarks.append(server.stop_and_count())
-    for name, unit, at in (("infer/s", "infer/s", 1), ("p99", "ms", 2)):
-        report.add(f"{name}: none", unit, (base[at] for pairs in loads.values() for base, _ in pairs))
-        for mode, pairs in loads.items():
-            goal = at_least(0.99) if mode == "ours" and unit == name else None
-            report.add(f"{name}: {mode} ÷ none", "×", (other[at] / base[at] for base, other in pairs), goal)
-    costs = [answer["outputs"][0]["data"] for answer in answers]
-    for position, name in enumerate(COSTS):
-        cost.add(name, "µs", (found[position] / 1e3 for found in costs))
-    cost.add("ours, beyond reading the fields", "µs", ((one[0] - one[1]) / 1e3 for one in costs), at_most(1.0))
+    for name, unit in UNITS.items():
+        report.add(f"{name}: none", unit, (turn[name] for turn in loads[BASE]))
+        for arm in ARMS[1:]:
+            goal = GOAL if (name, arm) == ("infer/s", "ours") else None
+            found = [one[name] / none[name] for one, none in zip(loads[arm], loads[BASE], strict=True)]
+            report.add(f"{name}: {arm} ÷ none", "×", found, goal)
+    (half,) = (figure.found.half for figure in report.figures if figure.goal)
+    report.add(NEEDED, "min", [minutes * (half / CLOSE) ** 2])
+    added = (ours[CPU] - none[CPU] for ours, none in zip(loads["ours"], loads[BASE], strict=True))
+    report.add(ADDED, "µs", added)
+    rounds = [one for answer in answers for one in by_rounds(answer["outputs"][0]["data"])]
+    for name, taken in zip(COSTS, zip(*rounds, strict=True), strict=True):
+        cost.add(name, "µs", (nanoseconds / 1e3 for nanoseconds in taken))
+    cost.add("control: ours ÷ ours", "×", (one[0] / one[1] for one in rounds))
+    cost.add("ours, beyond reading the fields", "µs", ((one[0] - one[2]) / 1e3 for one in rounds), at_most(1.0))
     return [report, cost]
+
+
+def by_rounds(data: list[float]) -> list[list[float]]:
+    """Divide what ``cost`` answers into its rounds: a figure for each of ``COSTS``."""
+    return [data[at : at + len(COSTS)] for at in range(0, len(data), len(COSTS))]
 
 
 def make_models(directory: Path) -> None:
@@ -108,7 +137,7 @@ def make_models(directory: Path) -> None:
         shutil.copy(sources / ("cost.py" if name == "cost" else "echo.py"), directory / name / "1" / "model.py")
         output = {"output": "Y", "kind": "TYPE_FP32", "size": -1, "instances": 2}
         if name == "cost":
-            output = {"output": "NANOSECONDS", "kind": "TYPE_FP64", "size": len(COSTS), "instances": 1}
+            output = {"output": "NANOSECONDS", "kind": "TYPE_FP64", "size": -1, "instances": 1}
         (directory / name / "config.pbtxt").write_text(f'name: "{name}"\n{CONFIG.format(**output)}', encoding="utf-8")
 
 
@@ -144,7 +173,7 @@ def running(directory: Path) -> Iterator[Server]:
         try:
             with harness.process(command, variables, said) as process:
                 harness.wait_until_up(process, f"{url}/v2/health/ready", START_S, console)
-                yield Server(process, url, directory, queues)
+                yield Server(process, listener, url, directory, queues)
         finally:
             listener.send_signal(signal.SIGTERM)
             listener.wait(30)
@@ -162,7 +191,7 @@ def main() -> None:
             report.print()
         return {"sections": [report.as_json() for report in reports]}
 
-    harness.measured(options, "make bench-triton", "median (lowest … highest round)", measure)
+    harness.measured(options, "make bench-triton", "median (its interval of 95 %)", measure)
 
 
 if __name__ == "__main__":
