@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -355,4 +356,20 @@ def test_explicit_calls_do_the_same(recorded: Recorded) -> None:
     log.end(begun, [ok()])
     assert recorded.request()["client_request_id"] == "r"
     assert log.close()
+    assert log.close()
+
+
+def test_seconds_of_the_hot_path_are_those_of_begin_and_of_end(recorded: Recorded) -> None:
+    slow_s, requests = 0.001, 64
+
+    class SlowResponse(InferenceResponse):
+        def has_error(self) -> bool:
+            time.sleep(slow_s)
+            return super().has_error()
+
+    log = RequestLog(arguments(), recorded.config)
+    for _ in range(requests):
+        log.end(log.begin([request()]), [SlowResponse()])
+    # One of them was timed, and counts for all.
+    assert recorded.logger.service.totals()["hot_path_s"] >= requests * slow_s
     assert log.close()

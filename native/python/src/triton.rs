@@ -51,6 +51,8 @@ pub struct ModelShared {
     service: Arc<Service>,
     ids: IdSource,
     turns: Turns,
+    /// Those of calls of `end`, each of which follows one of `begin`.
+    ends: Turns,
     methods: Methods,
     /// Name, version and instance of the model.
     model: [String; 3],
@@ -129,6 +131,7 @@ impl ModelLog {
                 service,
                 ids: IdSource::new()?,
                 turns: Turns::new(),
+                ends: Turns::new(),
                 methods: Methods::of(&classes.0, &classes.1, traces)?,
                 tensors,
                 model: [model.0, model.1, model.2].map(|text| cut(&text).to_owned()),
@@ -158,7 +161,7 @@ impl ModelLog {
     fn end(&self, begun: &Bound<'_, PyList>, responses: &Bound<'_, PyAny>) {
         let (py, now) = (begun.py(), now_monotonic_nano());
         if !(begun.is_empty() || responses.is_none() && self.shared.decoupled) {
-            let watch = self.shared.turns.next(py);
+            let watch = self.shared.ends.next(py);
             let done = ModelShared::end_all(begun, responses, now);
             watch.finish(py, now, &self.shared.requests.producer);
             self.shared.report_failure(py, done);
