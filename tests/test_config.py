@@ -269,7 +269,7 @@ def test_a_long_value_is_reported_in_part() -> None:
         ("", "must be a mapping"),
         ("- a\n", "must be a mapping"),
         ("a: [\n", "can't be read: "),
-        ("sink: file\n", "version=None: must be 1"),
+        ("sink: file\n", "must have a line version: 1"),
         ("version: 2\n", "version=2: must be 1"),
         ("version: true\n", "version=True: must be 1"),
         ("version: 1\nconfig_file: other.yaml\n", "config_file: a file can't name another file"),

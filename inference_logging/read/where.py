@@ -97,7 +97,7 @@ def mistake(text: str) -> str | None:
     condition = Condition.parse(text)
     field, by, value, number = condition
     if (signs := by + text.partition(by)[2][:1]) in _MEANT:
-        return f"write {_MEANT[signs]}, {field}{_MEANT[signs]}{value[1:].strip()}"
+        return f"{signs} is no operator: write {field}{_MEANT[signs]}{value[1:].strip()}"
     if by == "~" or number is not None or _NUMBERS.isdisjoint({field, *ALIASES.get(field, ())}):
         return None
     sentence = f"{field} is a number, but {value!r} is not"

@@ -248,13 +248,14 @@ def _read_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         return _unusable(path, "must be a mapping of parameters to values")
     version = content.pop("version", None)
-    if type(version) is not int or version != FILE_VERSION:
+    if version is not None and (type(version) is not int or version != FILE_VERSION):
         return _unusable(path, f"version={version!r}: must be {FILE_VERSION}")
+    wrong = {} if version is not None else _unusable(path, f"must have a line version: {FILE_VERSION}")
     if "config_file" in content:
         return _unusable(path, "config_file: a file can't name another file")
     named = {str(name): value for name, value in content.items()}
     parameters = without_group(named, Config.model_fields, "file")
-    return {name: _meant(name, value) for name, value in parameters.items()}
+    return wrong | {name: _meant(name, value) for name, value in parameters.items()}
 
 
 def _unusable(path: Path, reason: str) -> dict[str, Any]:

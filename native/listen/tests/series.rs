@@ -187,19 +187,31 @@ fn a_client_that_makes_up_a_model_for_each_request_neither_grows_anything_nor_pu
 }
 
 #[test]
-fn only_a_successful_answer_makes_a_model_known_and_the_one_that_answered_counts() {
+fn an_answer_that_names_its_model_or_succeeds_makes_it_known_and_the_one_that_answered_counts() {
     let mut bench = Bench::new();
     let producer = bench.producer();
     Request { status: 404, outcome: "ok", response_model: "", ..Request::ok("made-up") }.emit(&producer);
     Request { response_model: "real", ..Request::ok("alias") }.emit(&producer);
     Request { status: 500, outcome: "error", response_model: "", ..Request::ok("real") }.emit(&producer);
+    Request { outcome: "error", response_model: "broken", ..Request::ok("alias") }.emit(&producer);
+    Request { status: 400, outcome: "ok", response_model: "echoed", ..Request::ok("echoed") }.emit(&producer);
+    Request { outcome: "error", response_model: "", ..Request::ok("asked for") }.emit(&producer);
     Request { response_model: "", ..Request::ok("asked \\u00fcber") }.emit(&producer);
     Request { response_model: "", ..Request::ok(&"x".repeat(200)) }.emit(&producer);
     bench.drain();
     let mut labels: Vec<(String, String)> =
         snapshot(bench.path()).into_iter().map(|series| (series.model, series.error_type)).collect();
     labels.sort();
-    let expected = [("_OTHER", ""), ("_OTHER", "404"), ("asked über", ""), ("real", ""), ("real", "500")];
+    let expected = [
+        ("_OTHER", ""),
+        ("_OTHER", "400"),
+        ("_OTHER", "404"),
+        ("_OTHER", "error"),
+        ("asked über", ""),
+        ("broken", "error"),
+        ("real", ""),
+        ("real", "500"),
+    ];
     assert_eq!(labels, expected.map(|(model, error)| (model.to_owned(), error.to_owned())));
 }
 

@@ -186,7 +186,7 @@ impl RequestFactory {
     ) -> PyResult<Bound<'py, RequestObserver>> {
         let (py, keys) = (scope.py(), &self.shared.scope_keys);
         let stopwatch = self.shared.turns.next(py);
-        if stopwatch.is_timed() {
+        if stopwatch.is_first() {
             keys.learn(scope);
             self.shared.look_for_others(py);
         }

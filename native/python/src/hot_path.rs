@@ -1,8 +1,8 @@
 //! The middleware's cost per request, which it measures itself on every 64th request.
 //!
 //! The measured time is spent inside `begin`, `send`, `received` and `finish`: our own work, without the application's,
-//! the server's, or the interpreter's calls around it. A request that is not timed pays one branch in each of them. A timed
-//! one also looks for newly imported libraries that know the ids.
+//! the server's, or the interpreter's calls around it. A request that is not timed pays one branch in each of them. The
+//! one after a timed one, and the very first, look for newly imported libraries that know the ids: that takes longer.
 
 use super::gil_cell::GilCell;
 use pyo3::Python;
@@ -17,7 +17,7 @@ const EVERY: u64 = 64;
 pub struct Turns(GilCell<u64>);
 
 impl Turns {
-    /// Begins with a timed request.
+    /// Begins with 63 requests that are not timed: the first ones of a process are slow.
     pub const fn new() -> Self {
         Self(GilCell::new(0))
     }
@@ -25,25 +25,26 @@ impl Turns {
     /// Begins a request.
     #[inline]
     pub fn next(&self, py: Python<'_>) -> Stopwatch {
-        let timed = self.0.with(py, |requests| {
+        let turn = self.0.with(py, |requests| {
             *requests += 1;
-            *requests % EVERY == 1
+            *requests % EVERY
         });
-        Stopwatch { timed, spent_nano: GilCell::new(0) }
+        Stopwatch { timed: turn == 0, is_first: turn == 1, spent_nano: GilCell::new(0) }
     }
 }
 
 /// The time that one request has spent in our code.
 pub struct Stopwatch {
     timed: bool,
+    is_first: bool,
     spent_nano: GilCell<u64>,
 }
 
 impl Stopwatch {
-    /// Whether this request is timed.
+    /// Whether this request is the first of those of which one is timed.
     #[inline]
-    pub const fn is_timed(&self) -> bool {
-        self.timed
+    pub const fn is_first(&self) -> bool {
+        self.is_first
     }
 
     /// Does `work`, and adds its time if this request is timed.

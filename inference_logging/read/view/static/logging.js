@@ -74,7 +74,7 @@ function sumOf(counts) {
 function Cost({ cost }) {
   const perRequest = cost.hot_path_s_per_request;
   return html`<section class="card-plot" aria-label="Cost"><div class="card-head"><h2>Cost per request</h2></div>
-    ${perRequest === null || perRequest === undefined ? html`<p class="quiet-text">Not known: no process of this folder runs here now. A running one measures every 64th request.</p>`
+    ${perRequest === null || perRequest === undefined ? html`<p class="quiet-text">Not known yet. A running process of this folder times every 64th request; ${format(cost.requests, "1")} requests so far.</p>`
       : html`<p class="big">${format(perRequest, "s")}</p><p class="quiet-text">in the middleware, as it measures itself at every 64th request; ${format(cost.requests, "1")} requests in running processes.</p>`}
   </section>`;
 }

@@ -2,10 +2,11 @@
 //!
 //! * outcome: the known ones; anything else is `_OTHER`.
 //! * operation: the names that this library gives; anything else, and none, is `_OTHER`.
-//! * model: the one that answered, else the requested one. A new name needs a successful answer. The first
-//!   [`FREE_MODELS`] get their place at once; then a name must come back [`RETURNS`] times while it is among the
-//!   [`CANDIDATES`] most frequent new ones (Misra and Gries). So a client that invents a name for each request, on a
-//!   server that accepts any name, gets no places, and does not keep a model that is really used from getting one.
+//! * model: the one that answered, else the requested one. A new name needs a successful answer, or one that has failed
+//!   after it named its model. The first [`FREE_MODELS`] get their place at once; then a name must come back
+//!   [`RETURNS`] times while it is among the [`CANDIDATES`] most frequent new ones (Misra and Gries). So a client that
+//!   invents a name for each request, on a server that accepts any name, gets no places, and does not keep a model that
+//!   is really used from getting one.
 //! * error: the record's `error.type`, else the status from 400 on, else the outcome; the first [`MAX_ERRORS`] of them.
 //! * Failed requests may take half of the series, so that there is always room for successful ones.
 //!
@@ -204,7 +205,7 @@ impl Labels {
         if let Some(at) = self.models.iter().position(|known| **known == *name) {
             return at as u8 + 2;
         }
-        if name.is_empty() || !whole || name.contains(&0) || !seen.is_ok() || !self.admits(name) {
+        if name.is_empty() || !whole || name.contains(&0) || !seen.names_a_model() || !self.admits(name) {
             return OTHER;
         }
         let place = self.models.len() + 2;

@@ -213,6 +213,7 @@ impl<'r, 'a> FieldObserver<'r, 'a> {
             trace: Trace::default(),
             operation: if is_timed { self.operation } else { OTHER_NAME.as_bytes() },
             model: self.response_model.or(self.request_model).or(self.served_model).unwrap_or_default(),
+            is_servers_name: self.response_model.or(self.request_model) == self.response_model,
             outcome: self.outcome,
             error_type: b"",
             status: 0,
@@ -293,6 +294,8 @@ pub struct InferenceRequest<'a> {
     /// In the form between the quotes: the answer's, else the request's, else the server's name for it; empty if none
     /// is named.
     pub model: &'a [u8],
+    /// The client did not choose this name.
+    is_servers_name: bool,
     pub outcome: &'a [u8],
     pub error_type: &'a [u8],
     pub status: u64,
@@ -342,6 +345,11 @@ impl<'a> InferenceRequest<'a> {
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.error_type.is_empty() && self.status < 400 && self.outcome == b"ok"
+    }
+
+    /// Whether the model is the server's for certain: not each name that a client asks for is one.
+    pub fn names_a_model(&self) -> bool {
+        self.is_ok() || self.status < 400 && self.is_servers_name
     }
 
     /// The values by histogram, negative or not finite if missing. All but the duration are timed only for successful
