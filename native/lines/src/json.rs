@@ -1,6 +1,5 @@
 //! JSON as bytes: written without a tree, and read without one.
 
-pub mod block;
 pub mod bounded;
 pub mod escape;
 pub mod hex;

@@ -23,8 +23,8 @@ pub use failure::Failure;
 pub use form::{Form, are_events};
 use held::Held;
 use notes::Notes;
+use seen::Event;
 pub use seen::Kinds;
-use seen::{Event, Seen};
 use template::Template;
 use walker::Walker;
 
@@ -89,9 +89,7 @@ pub struct EventReader {
     data_length: u64,
     begin: Held<6>,
     walker: Walker,
-    seen: Seen,
     template: Template,
-    notes: Notes,
     /// Where in the message the event begins; None: in an earlier one.
     start: Option<usize>,
     /// Messages of an array of which nothing is known yet.
@@ -105,13 +103,15 @@ impl EventReader {
     /// Begins to read a body of this form; notes up to so many bytes of what comes before the content.
     #[must_use]
     pub fn new(form: Form, notes_limit: usize) -> Self {
-        Self { form, notes: Notes::new(notes_limit), start: Some(0), ..Self::default() }
+        let mut reader = Self { form, start: Some(0), ..Self::default() };
+        reader.walker.notes = Notes::new(notes_limit);
+        reader
     }
 
     /// Reads a part of a document, which may say that the answer was not made.
     fn read_document(&mut self, part: &[u8]) {
-        self.walk(part, 0);
-        if self.walker.is_done && self.seen.has_given_up() {
+        self.walker.feed(part, 0);
+        if self.walker.is_done && self.walker.seen.has_given_up() {
             self.fail();
         }
     }
@@ -120,7 +120,7 @@ impl EventReader {
     #[inline]
     pub fn read(&mut self, bytes: &[u8], is_last: bool) -> Passed {
         // Most messages are one event like the last one.
-        if self.start == Some(0) && !is_last && self.template.event(bytes) == Some(bytes.len()) {
+        if self.start == Some(0) && self.template.is_like(bytes) {
             let kinds = self.template.kinds;
             return Passed { chunks: 1, kinds, first: kinds, has_failed: false };
         }
@@ -159,7 +159,7 @@ impl EventReader {
             Form::Unknown | Form::Parts | Form::Compressed => passed.chunk(Kinds::CONTENT),
         }
         if passed.chunks > 0 {
-            self.notes.stop();
+            self.walker.notes.stop();
         }
         passed.has_failed = self.has_failed();
         passed
@@ -178,7 +178,7 @@ impl EventReader {
     }
 
     fn fail(&mut self) {
-        let failure = self.seen.failure.take().unwrap_or_default();
+        let failure = self.walker.seen.failure.take().unwrap_or_default();
         self.failure.get_or_insert(failure);
     }
 
@@ -197,7 +197,7 @@ impl EventReader {
     /// What was noted of the stream's beginning.
     #[must_use]
     pub fn notes(&self) -> &[u8] {
-        self.notes.as_bytes()
+        self.walker.notes.as_bytes()
     }
 
     fn is_at_boundary(&self) -> bool {
@@ -207,25 +207,26 @@ impl EventReader {
     fn read_lines(&mut self, bytes: &[u8], passed: &mut Passed) {
         let mut at = 0;
         while at < bytes.len() {
-            if self.start == Some(at) {
-                while let Some(length) = self.template.event(&bytes[at..]) {
-                    passed.chunk(self.template.kinds);
-                    at += length;
-                    if at == bytes.len() {
-                        return;
-                    }
-                }
+            if self.start == Some(at)
+                && let Some(length) = self.template.event(&bytes[at..])
+            {
+                passed.chunk(self.template.kinds);
+                at += length;
                 self.start = Some(at);
+                continue;
             }
             if std::mem::take(&mut self.after_cr) && bytes[at] == b'\n' {
                 at += 1;
                 continue;
             }
             let rest = &bytes[at..];
-            let Some(length) = memchr::memchr2(b'\n', b'\r', rest) else {
-                return self.part(rest, at);
-            };
-            self.part(&rest[..length], at);
+            let is_empty = matches!(rest[0], b'\n' | b'\r');
+            let length = if is_empty { Some(0) } else { memchr::memchr2(b'\n', b'\r', rest) };
+            let line = &rest[..length.unwrap_or(rest.len())];
+            if !line.is_empty() {
+                self.part(line, at);
+            }
+            let Some(length) = length else { return };
             at += length + 1;
             if rest[length] == b'\r' {
                 match rest.get(length + 1) {
@@ -246,6 +247,14 @@ impl EventReader {
                 self.data(part, at);
             }
             Line::Start => {
+                // Most lines.
+                if self.field.is_empty()
+                    && let Some(data) = part.strip_prefix(b"data: ")
+                {
+                    (self.is_begun, self.skips_blank, self.line) = (true, false, Line::Data);
+                    self.begin_data();
+                    return self.data(data, at + 6);
+                }
                 let colon = memchr::memchr(b':', part);
                 let is_longer = !self.field.push(&part[..colon.unwrap_or(part.len())]);
                 if let Some(colon) = colon {
@@ -284,7 +293,7 @@ impl EventReader {
             }
             // llama.cpp's server has such a field; the standard ignores it.
             b"error" => {
-                self.seen.set_name(b"error");
+                self.walker.seen.set_name(b"error");
                 self.begin_data();
                 Line::Data
             }
@@ -320,17 +329,13 @@ impl EventReader {
         {
             (self.has_ink, self.is_json) = (true, matches!(first, b'{' | b'['));
             if self.is_json {
-                self.notes.begin_event();
+                self.walker.notes.begin_event();
             }
         }
         self.data_length += part.len() as u64;
         if self.is_json {
-            self.walk(part, at);
+            self.walker.feed(part, at);
         }
-    }
-
-    fn walk(&mut self, bytes: &[u8], origin: usize) -> usize {
-        self.walker.feed(bytes, origin, &mut self.seen, &mut self.notes)
     }
 
     /// A line has ended; the next one begins at `at` in the message.
@@ -351,12 +356,13 @@ impl EventReader {
     /// An event has ended; the next one begins at `at` in the message.
     fn end_event(&mut self, bytes: &[u8], at: usize, passed: &mut Passed) {
         if self.has_name {
-            self.seen.set_name(self.name.get());
+            self.walker.seen.set_name(self.name.get());
         }
         if let Some(event) = self.event() {
             self.count(event, passed);
             if let Event::Chunk(kinds) = event {
-                let is_usual = self.seen.texts == 1 && !self.seen.is_singular && !self.seen.has_failed();
+                let is_usual =
+                    self.walker.seen.texts == 1 && !self.walker.seen.is_singular && !self.walker.seen.has_failed();
                 match (self.start, self.walker.text_at.clone()) {
                     (Some(start), Some(text)) if is_usual && text.start >= start && !self.after_cr => {
                         self.template.learn(&bytes[start..at], text.start - start..text.end - start, kinds);
@@ -366,7 +372,7 @@ impl EventReader {
             }
         }
         if self.is_json {
-            self.notes.end_event();
+            self.walker.notes.end_event();
         }
         self.start = Some(at);
         self.begin_event();
@@ -381,10 +387,9 @@ impl EventReader {
     }
 
     fn begin_event(&mut self) {
-        if self.seen.has_failed() {
+        if self.walker.seen.has_failed() {
             self.fail();
         }
-        self.seen.clear();
         self.walker.clear();
         (self.data_length, self.has_ink, self.is_json) = (0, false, false);
         (self.is_begun, self.has_comment, self.has_name, self.has_data) = (false, false, false, false);
@@ -399,12 +404,12 @@ impl EventReader {
     /// What has ended; None: nothing.
     fn event(&self) -> Option<Event> {
         if self.data_length > 0 && (self.has_ink || self.form == Form::Events) {
-            return Some(if self.is_end() { Event::Frame } else { self.seen.event() });
+            return Some(if self.is_end() { Event::Frame } else { self.walker.seen.event() });
         }
-        if self.seen.has_failed() {
+        if self.walker.seen.has_failed() {
             return Some(Event::Frame);
         }
-        (self.has_comment || self.has_data || self.seen.is_keep_alive()).then_some(Event::KeepAlive)
+        (self.has_comment || self.has_data || self.walker.seen.is_keep_alive()).then_some(Event::KeepAlive)
     }
 
     /// The body has ended. Its last event may lack its empty line: it counts if it is whole, since it may be a failure.

@@ -15,6 +15,7 @@
 //! ```
 
 pub mod added;
+pub mod block;
 pub mod budget;
 pub mod callers;
 pub mod capture;

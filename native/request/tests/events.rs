@@ -145,6 +145,21 @@ fn what_stands_before_the_content_is_noted_with_its_long_texts_cut() {
 }
 
 #[test]
+fn an_event_on_several_lines_is_noted_on_one_wherever_it_is_cut() {
+    let stream = "[{\n  \"responseId\": \"r\",\r\n\t\"usageMetadata\": {\n \"promptTokenCount\": 7}, \"candidates\": [{\"a\": [{\"b\": [\n1]}]}]\n}\n";
+    for cut in 0..stream.len() {
+        let mut reader = EventReader::new(Form::Stream, 1000);
+        for part in [&stream[..cut], &stream[cut..]] {
+            reader.read(part.as_bytes(), false);
+        }
+        // Blanks between its tokens may stay.
+        let notes = String::from_utf8_lossy(reader.notes()).replace([' ', '\t'], "");
+        let expected = r#"data:{"responseId":"r","usageMetadata":{"promptTokenCount":7},"candidates":[{"a":[{}]}]}"#;
+        assert_eq!(notes, format!("{expected}\n"), "cut at {cut}");
+    }
+}
+
+#[test]
 fn the_reason_of_each_choice_that_ends_is_noted() {
     let event = |choice: usize, text: &str, reason: &str| {
         format!("data: {{\"choices\":[{{\"index\":{choice},\"text\":\"{text}\",\"finish_reason\":{reason}}}]}}\n\n")

@@ -7,7 +7,7 @@
 //! A block is loaded, stored to the output as it is, and searched; up to the first byte to escape, the store was
 //! already the copy. Invariant: before each block the output has room for the rest of the input and [`SLACK`] bytes.
 
-use super::block::{Block, WIDTH};
+use request::block::{Block, WIDTH};
 
 /// Room beyond the input: the block that sticks out, one escape, the closing quote.
 const SLACK: usize = WIDTH + 8;

@@ -5,7 +5,7 @@
 //! backslashes; a `"` that begins or ends a string never is. So the strings of a document can be separated from its
 //! structure from the end, without its beginning, and text in a string cannot pass for structure.
 
-use crate::json::block::{Block, WIDTH};
+use request::block::{Block, WIDTH};
 
 /// A token that has a value, as it stands in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

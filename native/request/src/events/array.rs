@@ -11,19 +11,19 @@ impl EventReader {
                 // Between two elements, or before the first one.
                 let Some(next) = memchr::memchr(b'{', &bytes[at..]) else { break };
                 at += next;
-                self.notes.begin_event();
+                self.walker.notes.begin_event();
             }
-            at += self.walk(&bytes[at..], at);
+            at += self.walker.feed(&bytes[at..], at);
             if !self.walker.is_done {
                 break;
             }
-            if !is_known && !self.seen.has_candidates() && !self.seen.has_failed() {
+            if !is_known && !self.walker.seen.has_candidates() && !self.walker.seen.has_failed() {
                 self.form = Form::Parts;
                 break;
             }
             (is_known, self.form, self.waiting) = (true, Form::Array { is_known: true }, 0);
-            self.count(self.seen.event(), passed);
-            self.notes.end_event();
+            self.count(self.walker.seen.event(), passed);
+            self.walker.notes.end_event();
             self.begin_event();
         }
         if !is_known {

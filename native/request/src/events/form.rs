@@ -1,8 +1,6 @@
 //! How a body is divided, by its headers and by its first bytes.
 
 use super::MARK;
-use super::notes::Notes;
-use super::seen::Seen;
 use super::walker::Walker;
 use crate::capture::Content;
 
@@ -78,7 +76,7 @@ pub fn are_events(bytes: &[u8]) -> bool {
 /// Whether the first document of these bytes ends with its line.
 fn ends_document_with_line(bytes: &[u8]) -> bool {
     let Some(end) = memchr::memchr(b'\n', bytes) else { return false };
-    let (mut walker, mut seen) = (Walker::default(), Seen::default());
-    walker.feed(&bytes[..end], 0, &mut seen, &mut Notes::default());
+    let mut walker = Walker::default();
+    walker.feed(&bytes[..end], 0);
     walker.is_done
 }

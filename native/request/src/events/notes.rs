@@ -3,10 +3,12 @@
 //!
 //! Each event is kept as a line `data: {…}`: long strings are cut, and what stands deeper than facts do is left out.
 
+use std::ops::Range;
+
 /// Deepest level that is kept: `response.usage.input_tokens_details.cached_tokens`.
-const LEVELS: u32 = 4;
+pub const LEVELS: u32 = 4;
 /// Most bytes of one string.
-const TEXT: usize = 160;
+pub const TEXT: usize = 160;
 /// Bytes that the beginning of most streams needs.
 const USUAL: usize = 512;
 /// The last choice whose reason is noted: the listener reads no more.
@@ -18,6 +20,9 @@ pub struct Notes {
     bytes: Vec<u8>,
     limit: usize,
     is_on: bool,
+    /// Where in the part that is read what is kept begins, if not later.
+    from: usize,
+    /// Bytes of the string that is kept piece by piece.
     text: usize,
 }
 
@@ -55,60 +60,61 @@ impl Notes {
         if self.is_on || choice > MAX_CHOICE || !is_word || reason.is_empty() {
             return;
         }
-        let number = choice.to_string();
-        let line =
-            [&br#"data: {"choices":[{"index":"#[..], number.as_bytes(), br#","finish_reason":""#, reason, b"\"}]}\n"]
-                .concat();
-        if self.bytes.len() + line.len() <= self.limit {
-            self.bytes.extend_from_slice(&line);
+        let number = [b'0' + choice / 10, b'0' + choice % 10];
+        let number = &number[usize::from(choice < 10)..];
+        let line = [&br#"data: {"choices":[{"index":"#[..], number, br#","finish_reason":""#, reason, b"\"}]}\n"];
+        let length: usize = line.iter().map(|part| part.len()).sum();
+        if self.bytes.len() + length <= self.limit {
+            line.iter().for_each(|part| self.bytes.extend_from_slice(part));
         }
     }
 
+    /// What follows in this part is kept, from `at` on.
     #[inline]
-    pub fn structure(&mut self, depth: u32, byte: u8) {
-        if !self.is_on {
-            return;
+    pub fn keep_from(&mut self, at: usize) {
+        self.from = at;
+    }
+
+    /// What follows is not kept.
+    #[inline]
+    pub fn keep_until(&mut self, bytes: &[u8], at: usize) {
+        if self.is_on
+            && let Some(kept) = bytes.get(self.from..at)
+        {
+            self.push(kept);
         }
-        let is_edge = depth == LEVELS + 1 && matches!(byte, b'{' | b'[' | b'}' | b']');
-        if depth <= LEVELS || is_edge {
-            self.push(&[byte]);
+        self.from = usize::MAX;
+    }
+
+    /// This is not kept.
+    #[inline]
+    pub fn leave_out(&mut self, bytes: &[u8], part: Range<usize>) {
+        if self.from <= part.start {
+            self.keep_until(bytes, part.start);
+            self.from = part.end;
         }
     }
 
-    #[inline]
-    pub fn begin_text(&mut self, depth: u32) {
+    /// A string begins at `at` that is kept piece by piece.
+    pub fn begin_text(&mut self, bytes: &[u8], at: usize) {
+        self.keep_until(bytes, at);
         self.text = 0;
-        self.word(depth, b"\"");
     }
 
-    #[inline]
+    /// The next piece of it: an escape, which is not cut, or what stands between them.
     pub fn text(&mut self, depth: u32, bytes: &[u8]) {
-        // Room for what follows a backslash, so that no escape is cut.
-        if !self.is_on || self.text > TEXT {
-            return;
-        }
-        let kept = &bytes[..bytes.len().min(TEXT + 1 - self.text)];
-        self.text += bytes.len();
-        self.word(depth, kept);
-    }
-
-    #[inline]
-    pub fn end_text(&mut self, depth: u32) {
-        self.word(depth, b"\"");
-    }
-
-    #[inline]
-    pub fn word(&mut self, depth: u32, bytes: &[u8]) {
-        if self.is_on && depth <= LEVELS {
-            self.push(bytes);
+        if depth <= LEVELS && self.text <= TEXT {
+            self.push(&bytes[..bytes.len().min(TEXT + 2 - self.text)]);
+            self.text += bytes.len();
         }
     }
 
     #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        self.is_on &= self.bytes.len() + bytes.len() <= self.limit;
         if self.is_on {
-            self.bytes.extend_from_slice(bytes);
+            let kept = bytes.len().min(self.limit - self.bytes.len());
+            self.is_on = kept == bytes.len();
+            self.bytes.extend_from_slice(&bytes[..kept]);
         }
     }
 }

@@ -12,11 +12,11 @@
 /// Where a value stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// Where nothing is looked for.
-    #[default]
-    Other,
     /// The event itself.
+    #[default]
     Event,
+    /// Where nothing is looked for.
+    Other,
     Choices,
     Choice,
     /// A part of a message, or a whole one.
@@ -176,6 +176,8 @@ impl Place {
     /// Where the elements of an array here stand.
     pub const fn element(self) -> Self {
         match self {
+            // Those of an array that is the whole document.
+            Self::Event => Self::Event,
             Self::Choices => Self::Choice,
             Self::ToolCalls => Self::ToolCall,
             Self::Content => Self::Part,

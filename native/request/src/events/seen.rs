@@ -105,7 +105,7 @@ pub struct Seen {
     pub choice: u8,
     /// How many of its texts add to the answer.
     pub texts: u8,
-    pub members: u8,
+    pub members: u64,
     /// A number decides what it is, so another event of this shape may be another one.
     pub is_singular: bool,
     pub failure: Option<Box<Failure>>,
@@ -143,8 +143,8 @@ impl Seen {
         self.failure.get_or_insert_default()
     }
 
-    /// A string stands here: whether it has text, and as much of it as was held.
-    pub fn text(&mut self, place: Place, has_text: bool, text: &[u8]) {
+    /// A string stands here, of which this is the beginning.
+    pub fn text(&mut self, place: Place, text: &[u8]) {
         match place {
             Place::Type => {
                 self.kind = Type::of(text);
@@ -164,7 +164,7 @@ impl Seen {
             Place::TextOutput => self.fact(fact::KNOWN),
             _ => {}
         }
-        if !has_text {
+        if text.is_empty() {
             return;
         }
         match place {
@@ -190,8 +190,10 @@ impl Seen {
         match place {
             Place::Done | Place::Stop if matches!(word, b"true" | b"false") => self.fact(fact::KNOWN),
             Place::ChoiceIndex => {
-                let number = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
-                self.choice = number.unwrap_or(u8::MAX);
+                self.choice = word.iter().fold(0, |number: u8, byte| match byte {
+                    b'0'..=b'9' => number.saturating_mul(10).saturating_add(byte - b'0'),
+                    _ => u8::MAX,
+                });
             }
             Place::Thought if word == b"true" => self.fact(fact::THOUGHT),
             Place::TokenIds if is_number => self.adds(Kinds::CONTENT),

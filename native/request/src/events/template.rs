@@ -4,6 +4,7 @@
 //! the rest has the same structure, so it is the same kind of event, and its JSON need not be walked.
 
 use super::seen::Kinds;
+use crate::block::plain_length;
 use crate::capture::packed::common_prefix;
 
 /// Most bytes before the text, and behind it.
@@ -23,7 +24,8 @@ impl Template {
     /// Takes the shape of `event`, whose text stands at `text`.
     pub fn learn(&mut self, event: &[u8], text: std::ops::Range<usize>, kinds: Kinds) {
         let (Some(before), Some(behind)) = (event.get(..text.start), event.get(text.end..)) else { return };
-        self.forget();
+        self.bytes.clear();
+        self.before = 0;
         if before.len() <= BEFORE && behind.len() <= BEHIND {
             self.bytes.reserve_exact(before.len() + behind.len());
             self.bytes.extend_from_slice(before);
@@ -32,33 +34,35 @@ impl Template {
         }
     }
 
-    pub fn forget(&mut self) {
-        self.bytes.clear();
+    /// Whether `bytes` are one event that differs in nothing but its text.
+    #[inline]
+    pub fn is_like(&self, bytes: &[u8]) -> bool {
+        let (before, behind) = self.bytes.split_at(self.before);
+        let Some(rest) = bytes.strip_prefix(before) else { return false };
+        let length = match plain_length(rest) {
+            escape if rest.get(escape) == Some(&b'\\') => text(rest).unwrap_or(0),
+            length => length,
+        };
+        length > 0 && !behind.is_empty() && rest[length..] == *behind
     }
 
     /// The length of the event that `bytes` begin with, if it is whole, has this shape and a text.
-    #[inline]
     pub fn event(&self, bytes: &[u8]) -> Option<usize> {
         if self.bytes.is_empty() {
             return None;
         }
         let (before, behind) = self.bytes.split_at(self.before);
-        let start = same(before, bytes)?;
+        let start = same_but_numbers(before, bytes)?;
         let end = start + text(&bytes[start..])?;
-        Some(end + same(behind, &bytes[end..])?)
+        Some(end + same_but_numbers(behind, &bytes[end..])?)
     }
 }
 
 /// How many of `bytes` agree with the template, in all but the numbers.
-#[inline]
-fn same(template: &[u8], bytes: &[u8]) -> Option<usize> {
+fn same_but_numbers(template: &[u8], bytes: &[u8]) -> Option<usize> {
     if bytes.starts_with(template) {
         return Some(template.len());
     }
-    same_but_numbers(template, bytes)
-}
-
-fn same_but_numbers(template: &[u8], bytes: &[u8]) -> Option<usize> {
     let (mut at, mut to) = (0, 0);
     loop {
         let common = common_prefix(&template[at..], &bytes[to..]);
@@ -78,70 +82,14 @@ fn same_but_numbers(template: &[u8], bytes: &[u8]) -> Option<usize> {
 }
 
 /// The length of the text up to its closing quote; None if it is empty, or not whole.
-#[inline]
 fn text(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
-        while let Some(eight) = bytes.get(at..)?.first_chunk() {
-            let ordinary = ordinary_bytes(u64::from_le_bytes(*eight));
-            at += ordinary;
-            if ordinary < 8 {
-                break;
-            }
-        }
+        at += plain_length(bytes.get(at..)?);
         match *bytes.get(at)? {
             b'"' => return (at > 0).then_some(at),
             b'\\' => at += 2,
-            0..b' ' => return None,
-            _ => at += 1,
-        }
-    }
-}
-
-/// How many of eight bytes, from the lowest on, are neither a quote nor a backslash nor a control character.
-#[inline]
-const fn ordinary_bytes(eight: u64) -> usize {
-    const ONES: u64 = u64::MAX / 0xFF;
-    // The lowest byte whose high bit is set is below `least`; a borrow can only spoil the bytes above it.
-    const fn below(eight: u64, least: u8) -> u64 {
-        eight.wrapping_sub(ONES * least as u64) & !eight
-    }
-    let is_quote = below(eight ^ (ONES * b'"' as u64), 1);
-    let is_backslash = below(eight ^ (ONES * b'\\' as u64), 1);
-    let found = (is_quote | is_backslash | below(eight, b' ')) & (ONES << 7);
-    found.trailing_zeros() as usize / 8
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As [`text`], a byte at a time.
-    fn text_by_bytes(bytes: &[u8]) -> Option<usize> {
-        let mut at = 0;
-        loop {
-            match *bytes.get(at)? {
-                b'"' => return (at > 0).then_some(at),
-                b'\\' => at += 2,
-                0..b' ' => return None,
-                _ => at += 1,
-            }
-        }
-    }
-
-    #[test]
-    fn eight_bytes_at_once_find_the_end_that_each_byte_alone_finds() {
-        for special in 0..=u8::MAX {
-            for other in [b'"', b'\\', b' ', b'!', 0x1F, 0x7F, 0x80, 0xFF, special] {
-                for place in 0..19 {
-                    for next in 0..19 {
-                        let mut bytes = [b'x'; 20];
-                        (bytes[place], bytes[next], bytes[19]) = (special, other, b'"');
-                        assert_eq!(text(&bytes), text_by_bytes(&bytes), "{bytes:?}");
-                        assert_eq!(text(&bytes[..19]), text_by_bytes(&bytes[..19]), "{bytes:?}");
-                    }
-                }
-            }
+            _ => return None,
         }
     }
 }

@@ -1,193 +1,263 @@
 //! A walk over the JSON of one event, as its bytes come, in parts of any length.
 //!
-//! One pass without recursion; the state has one size whatever the document. Strings are skipped with `memchr`. Broken
-//! JSON is read in some way, and the next event begins anew.
+//! One pass without recursion; the state has one size whatever the document. A string is searched a
+//! block at a time. Broken JSON is read in some way, and the next event begins anew.
 
 use super::held::Held;
-use super::notes::Notes;
+use super::notes::{self, Notes};
 use super::place::Place;
 use super::seen::Seen;
+use crate::block::plain_length;
 use std::ops::Range;
 
 /// Levels on which something is looked for.
 const LEVELS: usize = 10;
-/// Most bytes of a key, or of a value that is compared.
+/// Most bytes of a key, or of a value that is compared, if it is escaped or comes in parts.
 const HELD: usize = 64;
-/// So many bytes of a text are searched here, and then the rest by `memchr`.
-const SHORT: usize = 64;
 
+/// The token that is open at the end of a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Lex {
+enum Open {
     #[default]
-    Between,
+    None,
     Text,
-    /// Behind a backslash.
+    /// A text, behind a backslash.
     Escape,
     Word,
 }
 
-/// The state of the walk.
+/// The walk, and what it has seen of the event.
 #[derive(Debug, Default)]
 pub struct Walker {
-    lex: Lex,
+    open: Open,
+    /// The next string is a key.
     expects_key: bool,
-    is_escaped: bool,
-    /// The string that is open has text.
-    has_text: bool,
+    is_in_object: bool,
     /// The document has ended.
     pub is_done: bool,
     pub depth: u32,
-    /// For each level the place of its container, and of the value that is being read: nothing is looked for at the
-    /// first one, outside the document, and at the last one, which all deeper ones share.
-    containers: [Place; LEVELS + 2],
-    values: [Place; LEVELS + 2],
-    objects: u16,
+    /// The place of the value that is read next, and of the object around it.
+    value: Place,
+    container: Place,
+    /// For each level the place of its object, or of its array's elements; nothing is looked for at the last one, which
+    /// all deeper ones share.
+    places: [Place; LEVELS + 2],
+    /// For each level whether it is an object.
+    objects: [bool; LEVELS + 2],
     held: Held<HELD>,
-    /// Where in the message the text stands that adds to the answer.
+    pub seen: Seen,
+    pub notes: Notes,
+    /// Where in the message the part begins that is read, and where the text stands that adds to the answer.
+    origin: usize,
     pub text_at: Option<Range<usize>>,
 }
 
 impl Walker {
     /// Begins another document.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        self.seen.clear();
+        (self.open, self.expects_key, self.is_done, self.depth) = (Open::None, false, false, 0);
+        (self.value, self.text_at) = (Place::Event, None);
     }
 
     /// Takes the next bytes, which begin at `origin` in the message; stops behind the root's end. Returns how many it
     /// took.
-    pub fn feed(&mut self, bytes: &[u8], origin: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
-        let mut at = 0;
-        while at < bytes.len() && !self.is_done {
-            at = match self.lex {
-                Lex::Between => self.between(bytes, at, origin, seen, notes),
-                Lex::Text => self.text(bytes, at, origin, seen, notes),
-                Lex::Escape => {
-                    self.held.push(&bytes[at..=at]);
-                    notes.text(self.depth, &bytes[at..=at]);
-                    self.lex = Lex::Text;
-                    at + 1
+    pub fn feed(&mut self, bytes: &[u8], origin: usize) -> usize {
+        if self.is_done {
+            return 0;
+        }
+        self.origin = origin;
+        let mut rest = bytes;
+        if self.open == Open::None {
+            self.keep_from(0);
+        } else {
+            rest = self.rest(bytes, rest);
+        }
+        while let [byte, behind @ ..] = rest {
+            rest = match byte {
+                b'"' => self.text(bytes, behind),
+                b'{' | b'[' => {
+                    self.enter(*byte == b'{');
+                    if self.depth == notes::LEVELS + 1 {
+                        self.notes.keep_until(bytes, bytes.len() - behind.len());
+                    }
+                    behind
                 }
-                Lex::Word => self.word(bytes, at, seen, notes),
+                b'}' | b']' => {
+                    if self.depth == notes::LEVELS + 1 {
+                        self.notes.keep_from(bytes.len() - rest.len());
+                    }
+                    self.leave();
+                    if self.is_done {
+                        rest = behind;
+                        break;
+                    }
+                    behind
+                }
+                b',' => self.comma(rest),
+                b':' => {
+                    self.expects_key = false;
+                    behind
+                }
+                b' ' | b'\t' => behind,
+                b'\r' | b'\n' => {
+                    let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
+                    let at = bytes.len() - rest.len();
+                    self.notes.leave_out(bytes, at..at + blanks);
+                    &rest[blanks..]
+                }
+                _ => self.word(rest),
             };
         }
-        at
+        let taken = bytes.len() - rest.len();
+        self.notes.keep_until(bytes, taken);
+        taken
     }
 
-    #[inline]
-    fn between(&mut self, bytes: &[u8], at: usize, origin: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
-        let byte = bytes[at];
-        match byte {
-            b'"' => {
-                notes.begin_text(self.depth);
-                (self.is_escaped, self.has_text) = (false, false);
-                self.held.clear();
-                return self.text(bytes, at + 1, origin, seen, notes);
-            }
-            b'{' | b'[' => {
-                self.open(byte == b'{', seen);
-                notes.structure(self.depth, byte);
-            }
-            b'}' | b']' => {
-                notes.structure(self.depth, byte);
-                self.close();
-            }
-            b':' | b',' => return self.behind(bytes, at, notes),
-            b' ' | b'\t' | b'\r' | b'\n' => {}
-            _ => {
-                self.held.clear();
-                return self.word(bytes, at, seen, notes);
-            }
-        }
-        at + 1
-    }
-
-    #[inline]
-    fn text(&mut self, bytes: &[u8], at: usize, origin: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
-        let rest = &bytes[at..];
-        let length = text_length(rest);
-        let run = &rest[..length];
-        self.has_text |= !run.is_empty();
-        notes.text(self.depth, run);
-        match rest.get(length) {
-            Some(b'"') => {
-                notes.end_text(self.depth);
-                self.lex = Lex::Between;
-                let before = seen.texts;
-                // Most strings come in one piece, without a backslash.
-                let is_whole = self.held.is_empty() && !self.is_escaped;
-                if is_whole {
-                    self.end_text(run, seen, notes);
-                } else {
-                    self.held.push(run);
-                    let held = self.held.clone();
-                    self.end_text(held.get(), seen, notes);
-                }
-                if seen.texts != before {
-                    self.text_at = is_whole.then(|| origin + at..origin + at + length);
-                }
-                return self.behind(bytes, at + length + 1, notes);
-            }
-            Some(_) => {
-                self.held.push(&rest[..=length]);
-                notes.text(self.depth, b"\\");
-                (self.lex, self.is_escaped, self.has_text) = (Lex::Escape, true, true);
-            }
-            None => {
-                self.held.push(run);
-                self.lex = Lex::Text;
-                return at + length;
-            }
-        }
-        at + length + 1
-    }
-
-    /// A string has ended: a key, or a value.
-    #[inline]
-    fn end_text(&mut self, text: &[u8], seen: &mut Seen, notes: &mut Notes) {
-        let level = self.level();
+    /// Reads a string of `bytes`, whose quote stands before `rest`. Most come in one piece, without a backslash.
+    #[inline(always)]
+    fn text<'a>(&mut self, bytes: &[u8], rest: &'a [u8]) -> &'a [u8] {
+        let (text, [b'"', behind @ ..]) = rest.split_at(plain_length(rest)) else {
+            return self.begin_held(bytes, rest);
+        };
         if self.expects_key {
-            self.expects_key = false;
-            self.values[level] = member(self.containers[level], text, self.is_escaped, seen);
-            return;
+            self.end_key(text);
+            return match behind {
+                [b':', behind @ ..] => behind,
+                _ => behind,
+            };
         }
-        let place = self.values[level];
-        seen.text(place, self.has_text, text);
-        if place == Place::Reason {
-            notes.reason(seen.choice, text);
-        }
-    }
-
-    #[inline]
-    fn word(&mut self, bytes: &[u8], at: usize, seen: &mut Seen, notes: &mut Notes) -> usize {
-        let length = bytes[at..].iter().position(|byte| ENDS_WORD[usize::from(*byte)]);
-        let end = length.map_or(bytes.len(), |length| at + length);
-        let run = &bytes[at..end];
-        notes.word(self.depth, run);
-        if length.is_none() {
-            self.held.push(run);
-            self.lex = Lex::Word;
-            return end;
-        }
-        self.lex = Lex::Between;
-        if !self.expects_key {
-            let place = self.values[self.level()];
-            if self.held.is_empty() {
-                seen.word(place, run);
-            } else {
-                self.held.push(run);
-                seen.word(place, self.held.get());
+        if self.value != Place::Other || text.len() > notes::TEXT {
+            let at = bytes.len() - rest.len();
+            if text.len() > notes::TEXT {
+                self.notes.leave_out(bytes, at + notes::TEXT..at + text.len());
+            }
+            if self.end_text(text) {
+                let at = self.origin + at;
+                self.text_at = Some(at..at + text.len());
             }
         }
-        self.behind(bytes, end, notes)
+        self.comma(behind)
     }
 
-    /// What nearly always is behind a string, a number or a word: a colon or a comma.
-    #[inline]
-    fn behind(&mut self, bytes: &[u8], at: usize, notes: &mut Notes) -> usize {
-        let Some(byte @ (b':' | b',')) = bytes.get(at) else { return at };
-        self.expects_key = *byte == b',' && self.is_in_object();
-        notes.structure(self.depth, *byte);
-        at + 1
+    #[inline(always)]
+    fn end_key(&mut self, key: &[u8]) {
+        self.expects_key = false;
+        if self.container == Place::Event {
+            self.seen.members += 1;
+        }
+        self.value = self.container.member(key);
+    }
+
+    /// Reads what nearly always is behind a value.
+    #[inline(always)]
+    fn comma<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+        let [b',', behind @ ..] = rest else { return rest };
+        self.expects_key = self.is_in_object;
+        behind
+    }
+
+    /// A string that is a value has ended. Returns whether it adds to the answer.
+    fn end_text(&mut self, text: &[u8]) -> bool {
+        let before = self.seen.texts;
+        self.seen.text(self.value, text);
+        if self.value == Place::Reason {
+            self.notes.reason(self.seen.choice, text);
+        }
+        self.seen.texts != before
+    }
+
+    /// Reads a number or a word.
+    #[inline(always)]
+    fn word<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+        let (word, behind) = rest.split_at(word_length(rest));
+        if behind.is_empty() {
+            self.held.clear();
+            self.held.push(word);
+            self.open = Open::Word;
+        } else {
+            self.end_word(word);
+        }
+        self.comma(behind)
+    }
+
+    #[inline(always)]
+    fn end_word(&mut self, word: &[u8]) {
+        if self.value != Place::Other && !self.expects_key {
+            self.seen.word(self.value, word);
+        }
+    }
+
+    /// Begins to read a string piece by piece.
+    #[cold]
+    fn begin_held<'a>(&mut self, bytes: &[u8], rest: &'a [u8]) -> &'a [u8] {
+        self.notes.begin_text(bytes, bytes.len() - rest.len());
+        self.held.clear();
+        self.open = Open::Text;
+        self.rest(bytes, rest)
+    }
+
+    /// Reads the rest of a token of `bytes` that is escaped or comes in parts, as much as there is of it; returns what is
+    /// behind.
+    #[cold]
+    #[inline(never)]
+    fn rest<'a>(&mut self, bytes: &[u8], mut rest: &'a [u8]) -> &'a [u8] {
+        if self.open == Open::Word {
+            self.keep_from(0);
+        }
+        while let [first, behind @ ..] = rest {
+            match self.open {
+                Open::None => break,
+                Open::Text => {
+                    let (run, end) = rest.split_at(memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len()));
+                    self.held.push(run);
+                    self.notes.text(self.depth, run);
+                    rest = end.get(1..).unwrap_or_default();
+                    match end.first() {
+                        Some(b'"') => self.end_held_text(bytes.len() - end.len()),
+                        Some(_) => {
+                            self.held.push(b"\\");
+                            self.open = Open::Escape;
+                        }
+                        None => {}
+                    }
+                }
+                Open::Escape => {
+                    self.held.push(&[*first]);
+                    self.notes.text(self.depth, &[b'\\', *first]);
+                    (self.open, rest) = (Open::Text, behind);
+                }
+                Open::Word => {
+                    let (run, end) = rest.split_at(word_length(rest));
+                    self.held.push(run);
+                    rest = end;
+                    if !end.is_empty() {
+                        self.open = Open::None;
+                        let held = self.held.clone();
+                        self.end_word(held.get());
+                    }
+                }
+            }
+        }
+        rest
+    }
+
+    /// A string that is escaped or came in parts has ended: its quote stands at `at` in the part.
+    fn end_held_text(&mut self, at: usize) {
+        self.open = Open::None;
+        self.keep_from(at);
+        let held = self.held.clone();
+        if self.expects_key {
+            self.end_key(&plain(held.get()));
+        } else if self.end_text(held.get()) {
+            self.text_at = None;
+        }
+    }
+
+    fn keep_from(&mut self, at: usize) {
+        if self.depth <= notes::LEVELS {
+            self.notes.keep_from(at);
+        }
     }
 
     #[inline]
@@ -195,70 +265,38 @@ impl Walker {
         (self.depth as usize).min(LEVELS + 1)
     }
 
-    fn is_in_object(&self) -> bool {
-        self.objects & 1 << self.level() != 0
-    }
-
-    #[inline]
-    fn open(&mut self, is_object: bool, seen: &mut Seen) {
-        let place = match self.depth {
-            0 => Place::Event,
-            _ => self.values[self.level()],
-        };
-        if self.depth > 0 {
-            seen.open(place, is_object);
-        }
+    #[inline(always)]
+    fn enter(&mut self, is_object: bool) {
+        self.seen.open(self.value, is_object);
         self.depth += 1;
         let level = self.level();
-        (self.expects_key, self.objects) = (is_object, self.objects & !(1 << level) | u16::from(is_object) << level);
-        let place = if level > LEVELS { Place::Other } else { place };
-        self.containers[level] = place;
-        self.values[level] = match is_object {
-            true => Place::Other,
-            // The elements of an array that is the whole document are events.
-            false if self.depth == 1 => Place::Event,
-            false => place.element(),
-        };
+        let place = if is_object { self.value } else { self.value.element() };
+        self.places[level] = if level > LEVELS { Place::Other } else { place };
+        self.objects[level] = is_object;
+        self.enter_level(level);
+        self.expects_key = is_object;
     }
 
-    #[inline]
-    fn close(&mut self) {
+    #[inline(always)]
+    fn leave(&mut self) {
         self.depth = self.depth.saturating_sub(1);
-        self.expects_key = false;
         self.is_done = self.depth == 0;
+        self.enter_level(self.level());
+    }
+
+    #[inline(always)]
+    fn enter_level(&mut self, level: usize) {
+        self.is_in_object = self.objects[level];
+        self.expects_key = false;
+        self.container = self.places[level];
+        self.value = if self.is_in_object { Place::Other } else { self.container };
     }
 }
 
-/// Where the value of a member stands, by its key.
-fn member(container: Place, key: &[u8], is_escaped: bool, seen: &mut Seen) -> Place {
-    match container {
-        Place::Other => return Place::Other,
-        Place::Event => seen.members = seen.members.saturating_add(1),
-        _ => {}
-    }
-    if is_escaped { container.member(&plain(key)) } else { container.member(key) }
-}
-
-/// How many bytes there are before the next quote or backslash. Most texts are short: a call would cost more than they do.
+/// How many bytes there are before the end of a number, or of a word like `true`.
 #[inline]
-fn text_length(bytes: &[u8]) -> usize {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
-    // The high bit of each byte that is zero; of those above the first one it may be wrong.
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
-    let mut at = 0;
-    while let Some(eight) = bytes[at..].first_chunk() {
-        let eight = u64::from_le_bytes(*eight);
-        let found = zeros(eight ^ (ONES * u64::from(b'"'))) | zeros(eight ^ (ONES * u64::from(b'\\')));
-        if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-        if at == SHORT {
-            break;
-        }
-    }
-    memchr::memchr2(b'"', b'\\', &bytes[at..]).map_or(bytes.len(), |length| at + length)
+fn word_length(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| ENDS_WORD[usize::from(*byte)]).unwrap_or(bytes.len())
 }
 
 /// Whether a number or a word like `true` ends at a byte.

@@ -9,6 +9,25 @@ pub use sse2::{Block, WIDTH};
 #[cfg(not(target_arch = "x86_64"))]
 pub use swar::{Block, WIDTH};
 
+/// How many bytes there are before the first one that cannot be in a JSON string unescaped.
+#[inline(always)]
+pub fn plain_length(bytes: &[u8]) -> usize {
+    let clean = Block::load(bytes).clean_len::<false>();
+    if clean < WIDTH { clean } else { plain_length_of_many(bytes) }
+}
+
+/// The same of a longer text: most are short.
+#[inline(never)]
+fn plain_length_of_many(bytes: &[u8]) -> usize {
+    let (blocks, rest) = bytes.as_chunks::<WIDTH>();
+    let cleans = blocks.iter().map(|block| Block::load(block).clean_len::<false>());
+    let (at, clean) = cleans
+        .enumerate()
+        .find(|(_, clean)| *clean < WIDTH)
+        .unwrap_or_else(|| (blocks.len(), Block::load(rest).clean_len::<false>()));
+    at * WIDTH + clean
+}
+
 /// Load up to 8 bytes little-endian, filled up with zeros, without a loop and without reading past the end.
 #[inline(always)]
 fn load_word(bytes: &[u8]) -> u64 {
@@ -134,7 +153,7 @@ mod swar {
 
 #[cfg(test)]
 mod tests {
-    use super::{load_word, swar};
+    use super::{load_word, plain_length, swar};
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_oneof, proptest};
     use proptest::sample::select;
@@ -174,6 +193,19 @@ mod tests {
                 let sse2 = |bytes: &[u8]| super::sse2::Block::load(bytes);
                 assert_eq!(walk(&bytes, 16, |rest| sse2(rest).clean_len::<true>()), ascii);
                 assert_eq!(walk(&bytes, 16, |rest| sse2(rest).clean_len::<false>()), any);
+            }
+        }
+    }
+
+    #[test]
+    fn the_plain_length_is_up_to_the_first_byte_that_cannot_stay_in_a_text_of_any_length() {
+        for length in 0..70 {
+            for special in [b'"', b'\\', 0, b'\n', 0x1F, b' ', 0x7F, 0x80, 0xFF] {
+                for at in 0..length {
+                    let mut bytes = vec![b'x'; length];
+                    (bytes[at], bytes[at.midpoint(length)]) = (special, b'"');
+                    assert_eq!(plain_length(&bytes), expected(&bytes, false, length), "{bytes:?}");
+                }
             }
         }
     }
