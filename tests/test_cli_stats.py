@@ -20,9 +20,16 @@ from inference_logging.cli.times import point_in_time
 from inference_logging.read.segments import segments
 from inference_logging.read.stats import counting
 from inference_logging.read.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Counts
+from inference_logging.read.view.app import STATIC
 from tests.command_line import run
 from tests.segment_files import BEGUN, log, request, stamp, write_segment
 from tests.support import wait_until
+from tests.table_questions import ask, open_table
+
+FAILED_ON_THE_PAGE: list[str] = json.loads(
+    re.search(r"^const FAILED = (.*);$", (STATIC / "overview.js").read_text(), re.MULTILINE)[1]  # type: ignore[index]
+)
+"""The conditions of the list of failed requests."""
 
 
 def figures(*arguments: str) -> dict[str, Any]:
@@ -199,11 +206,16 @@ def test_memory_does_not_grow_with_names_or_time(tmp_path: Path) -> None:
     ("outcome", "has_failed"),
     [
         ("ok", False), ("client_disconnect", False), ("error", True), ("timeout", True), ("server_shutdown", True),
-        ("aborted", True), ("process_died", True),
+        ("aborted", True), ("process_died", True), (None, False), ("unknown", True),
     ],
 )  # fmt: skip
-def test_failed_is_one_thing_for_stats_and_query(outcome: str, has_failed: bool, tmp_path: Path) -> None:
-    write_segment(tmp_path, [request(1, outcome, adjusted_count=4), request(2, host__name="h")])
+def test_failed_is_one_thing_for_stats_view_and_query(outcome: str | None, has_failed: bool, tmp_path: Path) -> None:
+    # A JSON null beside a member of another type is read from the line, the others from columns.
+    odd = {**request(3, tenant__id=5, adjusted_count=1), "outcome": outcome}
+    asked = {**request(1, adjusted_count=3), "outcome": outcome}
+    if outcome is None:
+        del asked["outcome"]
+    write_segment(tmp_path, [asked, odd, request(2, host__name="h")])
     share = 4 / 5 if has_failed else 0.0
     found = figures(str(tmp_path))
     assert found["failed"] == 5 * share
@@ -211,6 +223,10 @@ def test_failed_is_one_thing_for_stats_and_query(outcome: str, has_failed: bool,
     for name, field, value in (("slowest-pods", "failure_rate", share), ("models-over-time", "failed", 5 * share)):
         answer = run("query", "--example", name, str(tmp_path), "--format", "json").out
         assert json.loads(answer)[field] == value
+    table = open_table(tmp_path, tmp_path / "cache")
+    assert sum(ask(table, "aggregate", events=["request"])["errors"]) == (2 if has_failed else 0)
+    listed = ask(table, "rows", where=FAILED_ON_THE_PAGE, events=["request"])["rows"]
+    assert len(listed) == (2 if has_failed else 0)
 
 
 def test_the_time_line_has_every_request_however_coarse_it_is(tmp_path: Path) -> None:

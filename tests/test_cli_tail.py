@@ -381,10 +381,10 @@ def test_the_named_fields_come_and_no_others(two_services: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--where", "outcom=error"], "no record has the field 'outcom', the nearest is 'outcome'"),
+        (["--where", "outcom=error"], "no record has the field 'outcom'; the nearest: outcome"),
         (["--where", "outcome=ok", "--where", "attributes.m=1"], "no record has the field 'attributes.m'"),
-        (["--event", "requests"], "no record has the event 'requests', the nearest is 'request'"),
-        (["--fields", "duration"], "no record has the field 'duration', the nearest is 'duration_s'"),
+        (["--event", "requests"], "no record has the event 'requests'; the nearest: request"),
+        (["--fields", "duration"], "no record has the field 'duration'; the nearest: duration_s"),
     ],
 )
 def test_a_name_that_no_record_has_is_refused(arguments: list[str], sentence: str, two_services: Path) -> None:
@@ -425,7 +425,7 @@ def test_an_empty_answer_says_in_one_line_why(arguments: list[str], why: str, tw
     ("where", "why"),
     [
         ("outcome=error", "tail: so far nothing: no record has outcome=error (there are ok)\n"),
-        ("outcom=error", "so far no record has the field 'outcom', the nearest is 'outcome'"),
+        ("outcom=error", "so far no record has the field 'outcom'; the nearest: outcome"),
     ],
 )
 def test_following_says_why_there_is_nothing_so_far(where: str, why: str, two_services: Path) -> None:

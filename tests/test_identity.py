@@ -13,6 +13,7 @@ import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.errors import ConfigError
+from inference_logging.read.segments.columns import FIELDS
 from tests.command_line import run
 from tests.identity import BODY, HEADERS, NAMES, SECRET, Configure, answer, everything, keyed_hash, records_of, served
 from tests.shipping.endpoint import Collector, collector
@@ -172,6 +173,7 @@ def test_members_of_a_body_are_recorded_where_they_are_asked_for(keyed: Configur
     found = {name: record[f"openai.request.{name}"] for name in NAMES}
     assert json.loads(found.pop("metadata")) == BODY["metadata"]
     assert found == {name: BODY[name] for name in found}
+    assert {f"openai.request.{name}" for name in NAMES} <= FIELDS.keys(), "the catalogue has them"
 
 
 def test_members_of_a_body_are_off_by_default(configure: Configure) -> None:

@@ -358,7 +358,7 @@ def test_a_selection_is_handed_over_in_units_of_the_data(modules: Page) -> None:
     modules.evaluate(
         """([begin, seconds]) => { window.chosen = null;
       const x = Array.from({length: seconds + 1}, (_, i) => begin + i);
-      window.handle = module_plots.lines(document.getElementById('here'), {x, unit: 's', label: 'Chosen',
+      window.handle = module_plots.draw('lines', document.getElementById('here'), {x, unit: 's', label: 'Chosen',
         series: [{name: 'a', values: x.map(() => 1)}], onSelect: (from, to) => { window.chosen = [from, to]; }}); }""",
         [BEGIN_S, SECONDS],
     )
@@ -379,7 +379,7 @@ def test_an_update_keeps_the_zoom_and_a_destroyed_plot_leaves_nothing(modules: P
     zoomed = modules.evaluate(
         """async () => { const x = [0, 1, 2, 3, 4], here = document.getElementById('here');
       const data = {x, unit: 's', xUnit: 's', series: [{name: 'a', values: x}]};
-      const plot = module_plots.lines(here, data);
+      const plot = module_plots.draw('lines', here, data);
       plot.plot.setScale('x', {min: 1, max: 3});
       await new Promise(requestAnimationFrame);
       plot.update({...data, series: [{name: 'a', values: [5, 4, 3, 2, 1]}]});
@@ -395,9 +395,9 @@ def test_a_plot_without_values_says_so(modules: Page) -> None:
     for kind, data in {
         "lines": "{x: [], series: []}",
         "distribution": "{series: []}",
-        "bars": "{labels: [], values: []}",
+        "bars": "{labels: [], series: []}",
         "heatmap": "{x: [], edges: [1, 2], cells: []}",
     }.items():
-        draw = f"module_plots.{kind}(document.getElementById('here'), {data})"
+        draw = f"module_plots.draw('{kind}', document.getElementById('here'), {data})"
         words = modules.evaluate(f"() => {{ {draw}; return document.getElementById('here').innerText; }}")
         assert words.strip() == "No data.", kind

@@ -95,7 +95,7 @@ def assert_distributed(sketch: Sketch, records: Sequence[Mapping[str, Any]], nam
 def assert_counts(group: Group, records: Sequence[Mapping[str, Any]]) -> None:
     outcomes: Counter[str] = Counter()
     for record in records:
-        outcomes[text(record, "unknown", "outcome")] += weight(record)  # type: ignore[assignment]
+        outcomes[text(record, "(no outcome)", "outcome")] += weight(record)  # type: ignore[assignment]
     assert group.records == len(records)
     assert group.outcomes == pytest.approx(dict(outcomes))
     assert group.requests == pytest.approx(sum(map(weight, records)))

@@ -142,6 +142,21 @@ def test_a_wrong_question_is_a_400_that_names_parameter_and_value(client: Client
     assert client.rows(limit=1)
 
 
+@pytest.mark.parametrize("path", ["rows", "aggregate", "values", "live", "compare", "export"])
+def test_a_condition_on_a_field_that_no_record_has_is_a_400_that_names_the_nearest(client: Client, path: str) -> None:
+    sides = ("a", "b") if path == "compare" else ("q",)
+    more = {"format": "csv"} if path == "export" else {}
+    question = {"where": ["outcome=ok", "outcom=ok"], **({"field": "outcome"} if path == "values" else {})}
+    answer = client.get(f"api/{path}", **dict.fromkeys(sides, question), **more)
+    assert (answer.status, answer.json()["error"]) == (400, "no record has the field 'outcom'; the nearest: outcome")
+    assert client.rows(where=["attributes.n=1", "outcome!=ok"]), "a field of the application's own is known"
+
+
+def test_without_records_no_field_is_unknown(tmp_path: Path) -> None:
+    with serving([tmp_path]) as made:
+        assert made.rows(where=["attributes.n=1"]) == []
+
+
 def test_a_question_of_any_length_gets_an_answer_and_the_next_one_too(client: Client) -> None:
     for length in (10_000, 33_000, 60_000, 200_000, 2_000_000):
         with_long_value = client.target("api/rows", q={"text": "x" * length})

@@ -173,8 +173,8 @@ def test_a_suggestion_promises_what_its_condition_gives(page: Window) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("status_code>200", "'status_code': no record here has this field; the nearest is 'http.response.status_code'"),
-        ("outcom=ok", "'outcom': no record here has this field; the nearest is 'outcome'"),
+        ("status_code>200", "no record has the field 'status_code'; the nearest: http.response.status_code"),
+        ("outcom=ok", "no record has the field 'outcom'; the nearest: outcome"),
         ("duration_s>long", "duration_s is a number, but 'long' is not"),
         ("ok", "must be FIELD, one of = != < <= > >= ~, and VALUE"),
     ],

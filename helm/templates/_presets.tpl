@@ -140,6 +140,7 @@ args:
   - --host=0.0.0.0
   - --port={{ int64 $server.port }}
   - --middleware=inference_logging.InferenceLoggingMiddleware
+  - --disable-uvicorn-access-log
   - --shutdown-timeout={{ int64 $server.shutdownSeconds }}
   {{- if gt (int64 $server.processes) 1 }}
   - --api-server-count={{ int64 $server.processes }}

@@ -9,7 +9,7 @@ import click
 
 from inference_logging.read.segments import Record
 from inference_logging.read.segments.columns import TABLES
-from inference_logging.read.where import ALIASES, Condition, is_absent, look_up, nearest
+from inference_logging.read.where import ALIASES, Condition, is_absent, look_up, no_record_has
 
 EVENTS: Final = frozenset(
     {
@@ -61,8 +61,8 @@ class Names:
         if not self._has_looked:
             return None
         sentences = [
-            *(_sentence("field", name, FIELDS | self._other_fields) for name in sorted(self._unseen_fields)),
-            *(_sentence("event", name, EVENTS | self._other_events) for name in sorted(self._unseen_events)),
+            *(no_record_has("field", name, FIELDS | self._other_fields) for name in sorted(self._unseen_fields)),
+            *(no_record_has("event", name, EVENTS | self._other_events) for name in sorted(self._unseen_events)),
         ]
         return "; ".join(sentences) or None
 
@@ -70,8 +70,3 @@ class Names:
         """Raise ``UsageError`` if no record had one of the names."""
         if (sentence := self.unknown()) is not None:
             raise click.UsageError(sentence)
-
-
-def _sentence(kind: str, name: str, known: Collection[str]) -> str:
-    near = nearest(name, known)
-    return f"no record has the {kind} {name!r}" + (f", the nearest is {near[0]!r}" if near else "")

@@ -1,6 +1,7 @@
-"""What a failed request is, for `stats`, `query` and ClickHouse: one that ended otherwise than well or by its client.
+"""What a failed request is, for all readers and ClickHouse: one that ended otherwise than well or by its client.
 
 A 4xx has not failed, since its outcome is ``ok`` (408 is a ``timeout``). ``aborted`` has: the server gave it up.
+A request without an outcome, which another program can have written, has not: nothing says that it has.
 """
 
 from __future__ import annotations
@@ -9,4 +10,6 @@ from typing import Final
 
 NOT_FAILED: Final = ("ok", "client_disconnect")
 FAILED: Final = f"outcome NOT IN {NOT_FAILED}"
-"""As a condition of SQL."""
+"""As a condition of SQL: NULL without an outcome."""
+NO_OUTCOME: Final = "(no outcome)"
+"""What counts as the outcome of a request that has none."""

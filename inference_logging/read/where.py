@@ -123,6 +123,12 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return ends[:_MOST_NEAREST] or difflib.get_close_matches(name, known, _MOST_NEAREST, _SIMILAR)
 
 
+def no_record_has(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence about a name, a field's or an event's, that no record has."""
+    near = ", ".join(nearest(name, known))
+    return f"no record has the {kind} {name!r}" + (f"; the nearest: {near}" if near else "")
+
+
 def look_up(record: Mapping[str, Any], field: str) -> Any:
     """Return the value of a field: by its name, which may hold dots, by a short one, or by a path of nested values."""
     if field in record:

@@ -44,8 +44,9 @@ def audit(quick: bool) -> Report:
             rate, share = _ours(directory, seconds)
             shared.append(share)
             rates["ours"].append(rate)
-            rates["fsync"].append(_per_record(directory, seconds))
-            rates["threads"].append(_in_threads(directory, seconds))
+            rates["fsync"].append(_synced(directory, seconds))
+            with ThreadPoolExecutor(POOL) as pool:
+                rates["threads"].append(_synced(directory, seconds, pool))
     report = Report(f"audit lane: {TASKS} tasks, each awaits its record's commit on {files}")
     report.add("awaited commits", "1/s", rates["ours"], at_least(20_000))
     report.add("÷ fsync per record", "×", ratios(rates["ours"], rates["fsync"]))
@@ -99,29 +100,19 @@ def _write_and_sync(file: int, number: int) -> None:
     os.fdatasync(file)
 
 
-def _per_record(directory: Path, seconds: float) -> float:
-    file = os.open(directory / "per-record.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _synced(directory: Path, seconds: float, pool: ThreadPoolExecutor | None = None) -> float:
+    """Return commits per second of a file that is synced for each record: in the event loop, or in a pool's threads."""
+    file = os.open(directory / f"synced-{pool is None}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     async def commit(number: int) -> None:
+        if pool is not None:
+            await asyncio.get_running_loop().run_in_executor(pool, _write_and_sync, file, number)
+            return
         _write_and_sync(file, number)
         # As a request that goes on: other tasks have their turn.
         await asyncio.sleep(0)
 
     try:
         return asyncio.run(_many(commit, seconds))[0]
-    finally:
-        os.close(file)
-
-
-def _in_threads(directory: Path, seconds: float) -> float:
-    file = os.open(directory / "threads.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-    async def main(pool: ThreadPoolExecutor) -> float:
-        loop = asyncio.get_running_loop()
-        return (await _many(lambda number: loop.run_in_executor(pool, _write_and_sync, file, number), seconds))[0]
-
-    try:
-        with ThreadPoolExecutor(POOL) as pool:
-            return asyncio.run(main(pool))
     finally:
         os.close(file)

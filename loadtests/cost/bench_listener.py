@@ -20,19 +20,11 @@ import time
 from pathlib import Path
 
 from inference_logging import Logger
-from loadtests.cost.bench_loggers import (
-    DRAIN_S,
-    Ours,
-    emit_many,
-    fitting_queue_bytes,
-    ours,
-)
+from loadtests.cost.bench_loggers import DRAIN_S, Ours, emit_many, fitting_queue_bytes, ours
 from loadtests.cost.bench_report import Report, at_least
 from loadtests.harness import memory_directory, scratch_directory
 
 CHUNK = 1000
-
-
 ALL_PATTERNS = ("email", "phone", "card", "key", "bearer")
 REDACTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "nothing found": {"redact_patterns": ALL_PATTERNS, "redact_fields": ("password", "customer.email")},

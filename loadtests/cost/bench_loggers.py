@@ -10,9 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from inference_logging import Config, Logger
 from loadtests.harness import memory_directory, scratch_directory
@@ -41,25 +40,18 @@ def our_config(directory: Path, **settings: Any) -> Iterator[Config]:
         yield Config(directory=directory, queue_directory=queues, **settings)
 
 
-@dataclass(frozen=True)
-class Ours:
+class Ours(NamedTuple):
     """Our logger, open, with the event of the benchmark."""
 
     logger: Logger
     emit: Emit
-    directory: Path
-
-    def settle(self) -> None:
-        """Wait until everything accepted is written."""
-        if not self.logger.flush(DRAIN_S):
-            raise RuntimeError(f"the listener did not write everything within {DRAIN_S} s: {self.logger.stats()}")
 
 
 @contextmanager
 def ours(directory: Path, **settings: Any) -> Iterator[Ours]:
     """Open our logger with segments in ``directory``."""
     with our_config(directory, **settings) as config, Logger(config) as logger:
-        yield Ours(logger, logger.event(EVENT, FIELDS), directory)
+        yield Ours(logger, logger.event(EVENT, FIELDS))
 
 
 def emit_many(emit: Emit, count: int) -> None:

@@ -99,6 +99,15 @@ class Report:
         return {"title": self.title, "figures": figures, "remarks": self.remarks}
 
 
+def sections(reports: Iterable[Report]) -> list[dict[str, Any]]:
+    """Print each report as it comes, and return all for the file of ``--json``."""
+    found = []
+    for report in reports:
+        report.print()
+        found.append(report.as_json())
+    return found
+
+
 def at_most(bound: float) -> Goal:
     """Return the goal of being at or below ``bound``."""
     return Goal("<=", bound)

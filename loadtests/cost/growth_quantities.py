@@ -17,8 +17,8 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
-from inference_logging.prove.bench.configurations_round import STREAM
-from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send
+from inference_logging.prove.bench.configurations_round import STREAM, ignore
+from inference_logging.record.asgi.lifespan import ASGIApp, Receive, Scope, Send
 from loadtests import harness
 from loadtests.cost.bench_loggers import DRAIN_S, EVENT, FIELDS, VALUES, Emit, empty_call
 from loadtests.instructions.instruction_requests import CHUNK
@@ -208,18 +208,10 @@ async def stream(_scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _send(_message: Message) -> None:
-    pass
-
-
-async def _receive() -> Message:
-    return {"type": "http.request", "body": b"", "more_body": False}
-
-
 def _streams(loop: asyncio.AbstractEventLoop, app: ASGIApp, concurrent: int, times: int) -> None:
     async def together() -> None:
         for _ in range(times):
-            await asyncio.gather(*(app(STREAM.scope(), _receive, _send) for _ in range(concurrent)))
+            await asyncio.gather(*(app(STREAM.scope(), STREAM.receive, ignore) for _ in range(concurrent)))
 
     loop.run_until_complete(together())
 

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import zstandard
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
+from inference_logging.prove.bench.configurations_round import ignore
 from loadtests import harness
 
 REQUESTS: Final = 400
@@ -106,9 +107,6 @@ def _event(content: Mapping[str, Any]) -> bytes:
 
 
 async def _serve(application: Any, input_tokens: int, output_tokens: int) -> None:
-    async def send(_message: Message) -> None:
-        pass
-
     for number in range(REQUESTS):
         messages = [{"role": "user", "content": _text(input_tokens)}]
         request = {"model": "model", "stream": True, "max_tokens": output_tokens, "messages": messages}
@@ -124,7 +122,7 @@ async def _serve(application: Any, input_tokens: int, output_tokens: int) -> Non
             "method": "POST" if output_tokens else "GET", "scheme": "http", "path": path, "raw_path": path.encode(),
             "query_string": b"", "headers": headers if output_tokens else [],
             "client": ("192.0.2.1", 1024 + number), "server": ("192.0.2.2", 8000),
-        }, receive, send)  # fmt: skip
+        }, receive, ignore)  # fmt: skip
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from loadtests import harness
-from loadtests.cost.bench_report import Report, at_least, at_most
+from loadtests.cost.bench_report import Report, at_least, at_most, sections
 from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
 CONNECTIONS: Final = 16
@@ -184,14 +184,8 @@ def running(directory: Path) -> Iterator[Server]:
 def main() -> None:
     """Measure and print."""
     options = harness.parser(__doc__).parse_args()
-
-    def measure() -> dict[str, Any]:
-        reports = triton(options.quick)
-        for report in reports:
-            report.print()
-        return {"sections": [report.as_json() for report in reports]}
-
-    harness.measured(options, "make bench-triton", "median (its interval of 95 %)", measure)
+    how = "median (its interval of 95 %)"
+    harness.measured(options, "make bench-triton", how, lambda: {"sections": sections(triton(options.quick))})
 
 
 if __name__ == "__main__":

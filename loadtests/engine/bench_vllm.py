@@ -21,11 +21,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from loadtests import harness
 from loadtests.compare.baselines import LOG_NAME
-from loadtests.cost.bench_report import Goal, Report, at_least, at_most, ratios
+from loadtests.cost.bench_report import Goal, Report, at_least, at_most, ratios, sections
 from loadtests.engine.vllm_client import CONNECTIONS, SHAPES, Shape, load
 from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
 
@@ -185,8 +185,6 @@ def modes(place: Place, chosen: Iterable[str], quick: bool) -> list[Report]:
     remarks = [_block(loads, place, names, quick) for _ in range(1 if quick else 2)]
     reports = [_report(shape, loads, names) for shape in SHAPES]
     reports[-1].remarks += [*MEANINGS, *remarks]
-    for report in reports:
-        report.print()
     return reports
 
 
@@ -241,14 +239,14 @@ def main() -> None:
     parser.add_argument("--modes", nargs="*", choices=list(MODES), default=list(MODES), metavar="MODE")
     options: argparse.Namespace = parser.parse_args()
     usable = sorted(os.sched_getaffinity(0))
-    cores = usable[0], usable[1 % len(usable)], usable[2] if len(usable) > 2 else usable[0]
-    place = Place(*cores)
-
-    def measure() -> dict[str, Any]:
-        return {"sections": [report.as_json() for report in modes(place, options.modes, options.quick)]}
-
+    place = Place(usable[0], usable[1 % len(usable)], usable[2] if len(usable) > 2 else usable[0])
     where = f"API server on core {place.api}, engine on core {place.engine}, client on core {place.client}"
-    harness.measured(options, "make bench-vllm", f"{where}; median (lowest … highest round)", measure)
+    harness.measured(
+        options,
+        "make bench-vllm",
+        f"{where}; median (lowest … highest round)",
+        lambda: {"sections": sections(modes(place, options.modes, options.quick))},
+    )
 
 
 if __name__ == "__main__":

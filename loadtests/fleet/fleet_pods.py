@@ -25,8 +25,7 @@ from typing import Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.cli import native
-from inference_logging.prove.bench.configurations_round import STREAM, application
-from inference_logging.record.asgi.lifespan import Message
+from inference_logging.prove.bench.configurations_round import STREAM, application, ignore
 from loadtests.compare import arrivals
 from loadtests.compare.arrivals import Arrival
 from loadtests.fleet.fleet_count import Book, Note
@@ -39,11 +38,6 @@ QUEUE_BYTES: Final = 1 << 20
 _LOOK_S: Final = 0.5
 
 _ENDING: Final = frozenset({signal.SIGTERM})
-
-
-def zone(pod: int) -> str:
-    """Return the directory of a pod's zone; pods are in the zones by turns."""
-    return f"zone-{pod % ZONES}"
 
 
 class Settings(NamedTuple):
@@ -62,7 +56,7 @@ class Settings(NamedTuple):
 
     def config(self, pod: int) -> Config:
         """Return the configuration of a pod; its volume is a directory below that of its zone, or of the sample."""
-        volume = Path(self.folder) / ("own" if pod < SAMPLE else zone(pod)) / f"pod-{pod}"
+        volume = Path(self.folder) / ("own" if pod < SAMPLE else f"zone-{pod % ZONES}") / f"pod-{pod}"
         places = {"directory": volume / "logs", "queue_directory": volume / "queues"}
         return Config(**{**places, "service_name": SERVICE, "queue_bytes": QUEUE_BYTES})
 
@@ -113,18 +107,10 @@ class Pod:
             if ending.is_set():
                 return
             get_logger(SERVICE).info("admitted", arrival=self._served, tokens=arrival.context_tokens)
-            await app(STREAM.scope(), _receive, _send)
+            await app(STREAM.scope(), STREAM.receive, ignore)
             self._served += 1
             self._note(logger)
         await waits
-
-
-async def _receive() -> Message:
-    return {"type": "http.request", "body": STREAM.body, "more_body": False}
-
-
-async def _send(_message: Message) -> None:
-    pass
 
 
 class Zone:

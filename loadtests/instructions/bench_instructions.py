@@ -21,9 +21,8 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from loadtests.harness import scratch_directory
 from loadtests.instructions import callgrind
@@ -68,13 +67,8 @@ ALL_THREADS: Final = ("listener",)
 """Rows whose work other threads do. Of the rest the main thread is counted: other threads work by the clock there."""
 
 VALGRIND: Final = (
-    "valgrind",
-    "--tool=callgrind",
-    "--instr-atstart=no",
-    "--dump-instr=yes",
-    "--dump-line=no",
-    "--compress-strings=no",
-    "--compress-pos=no",
+    *("valgrind", "--tool=callgrind", "--instr-atstart=no"),
+    *("--dump-instr=yes", "--dump-line=no", "--compress-strings=no", "--compress-pos=no"),
 )
 DESCRIBE: Final = """
 import platform, sysconfig
@@ -87,8 +81,7 @@ print(platform.python_implementation(), platform.python_version() + ",", build)
 Figures = Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """One column of the table."""
 
     key: str
@@ -104,8 +97,7 @@ FIGURES: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Toolchain:
+class Toolchain(NamedTuple):
     """What the figures hold for."""
 
     machine: str
@@ -113,8 +105,7 @@ class Toolchain:
     compiler: str
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(NamedTuple):
     """A Python that can load what the virtual environment has."""
 
     path: str
@@ -261,7 +252,7 @@ def read_bounds(path: Path = BOUNDS) -> tuple[Toolchain, dict[str, Figures]]:
 def write_bounds(here: Toolchain, found: Mapping[str, Figures], path: Path = BOUNDS) -> None:
     """Note the figures as the new bounds."""
     rows = {name: {key: round(value) for key, value in row.items()} for name, row in found.items()}
-    noted = {"toolchain": vars(here), "rows": rows}
+    noted = {"toolchain": here._asdict(), "rows": rows}
     path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 LINE_BITS: Final = 6
 TRIGGER: Final = "desc: Trigger: Client Request: "
@@ -60,8 +60,7 @@ class Counts:
         return found
 
 
-@dataclass(frozen=True)
-class Dump:
+class Dump(NamedTuple):
     """The counts of one thread between two marks, and the name that the second mark gave them."""
 
     name: str

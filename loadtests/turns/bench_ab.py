@@ -6,17 +6,14 @@ comes on top in both runs: the run with 0 % finds it. One worker; `wrk` with a f
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from inference_logging.read.stats.interval import Interval
 from loadtests import harness
-from loadtests.cost.bench_report import machine
 from loadtests.harness import HOST
 
 BURN_US: Final = 2000.0
@@ -90,22 +87,23 @@ def percent(found: Interval) -> str:
 
 def main() -> None:
     """Measure without and with the cost, and print whether it is found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=LIMIT_S, help=f"of a comparison; {LIMIT_S:g} unless given")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="also write what was found to this file")
     options = parser.parse_args()
+    seconds = LIMIT_S / 2 if options.quick else options.seconds
     wrk = harness.find_wrk()
     if wrk is None:
         sys.exit(harness.NO_WRK)
-    seen_on = machine()
-    print("  ".join(f"{name}: {value}" for name, value in seen_on.items()), flush=True)
-    nothing, extra = (measure(wrk, share * BURN_US, options.seconds) for share in (0.0, EXTRA))
-    found, injected = judged(extra, nothing)
-    said = row(extra, nothing)
-    print(f"{BURN_US:g} µs of CPU time a request, {options.seconds:g} s for each cost", *said.values(), sep="\n")
-    print(f"the injected cost is {'within' if found.holds(injected) else 'NOT within'} the interval")
-    about: dict[str, Any] = {"command": "make bench-ab", "machine": seen_on, "seconds": options.seconds}
-    harness.write(options.json, {**about, "rows": [said]})
+
+    def measured() -> dict[str, Any]:
+        nothing, extra = (measure(wrk, share * BURN_US, seconds) for share in (0.0, EXTRA))
+        found, injected = judged(extra, nothing)
+        said = row(extra, nothing)
+        print(*said.values(), sep="\n")
+        print(f"the injected cost is {'within' if found.holds(injected) else 'NOT within'} the interval")
+        return {"seconds": seconds, "rows": [said]}
+
+    harness.measured(options, "make bench-ab", f"{BURN_US:g} µs of CPU time a request, {seconds:g} s each", measured)
 
 
 if __name__ == "__main__":

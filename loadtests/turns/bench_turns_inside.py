@@ -63,7 +63,6 @@ def fastapi() -> FastAPI:
 
 APPS: Final[dict[str, Callable[[], ASGIApp]]] = {"bare ASGI": lambda: turns.application, "FastAPI": fastapi}
 
-
 Rows = list[dict[str, Any]]
 """As ``--json`` writes them."""
 

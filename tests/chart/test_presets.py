@@ -113,6 +113,7 @@ def test_vllm_serves_the_model_with_the_middleware() -> None:
     assert one["command"] == ["vllm", "serve"]
     assert one["args"][0] == "a/b"
     assert "--middleware=inference_logging.InferenceLoggingMiddleware" in one["args"]
+    assert "--disable-uvicorn-access-log" in one["args"]
     assert one["args"][-1] == "--max-model-len=8"
     several = render(preset="vllm", server={"processes": 3}).containers["server"]
     assert "--api-server-count=3" in several["args"]

@@ -73,6 +73,14 @@ class Kind:
             "server": ("127.0.0.1", 8000), "state": {},
         }  # fmt: skip
 
+    async def receive(self) -> Message:
+        """Return the whole body."""
+        return {"type": "http.request", "body": self.body, "more_body": False}
+
+
+async def ignore(_message: Message) -> None:
+    """Take what an application sends."""
+
 
 GET: Final = Kind("GET", "GET", "/v1/models", b"", 64)
 POST: Final = Kind("POST of JSON", "POST", "/v1/chat/completions", _ASKED % b"false", 64)
@@ -166,17 +174,9 @@ def _figures(arm: Arm, cpu_ns: int, before: tuple[int, int, float], requests: in
 async def _slice(app: ASGIApp, kind: Kind) -> int:
     """Serve one slice; return the nanoseconds of CPU time of this thread."""
     scopes = [kind.scope() for _ in range(kind.requests)]
-    message = {"type": "http.request", "body": kind.body, "more_body": False}
-
-    async def receive() -> Message:
-        return message
-
-    async def send(_message: Message) -> None:
-        pass
-
     start = time.thread_time_ns()
     for scope in scopes:
-        await app(scope, receive, send)
+        await app(scope, kind.receive, ignore)
     return time.thread_time_ns() - start
 
 

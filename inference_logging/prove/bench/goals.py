@@ -6,15 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from inference_logging.prove.bench.peers import OURS
-from inference_logging.prove.bench.result import (
-    NOT_MEASURED,
-    NOT_REACHED,
-    REACHED,
-    Cell,
-    Estimate,
-    Goal,
-    Result,
-)
+from inference_logging.prove.bench.result import NOT_MEASURED, NOT_REACHED, REACHED, Cell, Estimate, Goal, Result
 from inference_logging.read.stats.interval import ratio
 
 _SMALL: Final = 256

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Final
 
 _IMPORT: Final = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (?:(?:class|function|const) (\w+)|\{ ([\w, ]+) \};$)", re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?:class|function|const) (\w+)", re.MULTILINE)
 _STYLES: Final = ("vendor/uplot/uPlot.min.css", "theme.css", "page.css")
 
 
@@ -41,9 +41,8 @@ def _add(name: str, found: dict[str, str]) -> None:
     for needed in _IMPORT.findall(source):
         if needed[1] not in found:
             _add(needed[1], found)
-    exports = ", ".join(one or listed for one, listed in _EXPORT.findall(source))
+    exports = ", ".join(_EXPORT.findall(source))
     body = _IMPORT.sub(r"const { \1 } = module_\2;", source)
-    body = re.sub(r"^export \{ .*$\n", "", body, flags=re.MULTILINE)
     body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
     found[name] = f"const module_{name} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();"
 

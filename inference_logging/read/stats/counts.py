@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from inference_logging.read.outcomes import NOT_FAILED
+from inference_logging.read.outcomes import FAILED, NO_OUTCOME
 from inference_logging.read.segments.columns import MODEL
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.engine import name, text
@@ -51,7 +51,6 @@ _TEXTS: Final = {
     "event": (("event_name",), OTHER),
     "model": (MODEL, NO_MODEL),
     "route": (("http.route",), NO_ROUTE),
-    "outcome": (("outcome",), "unknown"),
     "sampled_by": (("sampled_by",), "head"),
 }
 """The names that records are counted by: the first of its fields that is not empty, and what counts otherwise."""
@@ -67,6 +66,7 @@ class Group:
 
     records: int = 0
     requests: float = 0.0
+    failed: float = 0.0
     input_tokens: float = 0.0
     output_tokens: float = 0.0
     outcomes: dict[str, float] = field(default_factory=dict)
@@ -77,19 +77,17 @@ class Group:
     per_token: Sketch = field(default_factory=Sketch)
     tokens_per_s: Sketch = field(default_factory=Sketch)
 
-    def add(self, outcome: str, status: str, records: int, weight: float, given: float, made: float) -> None:
+    def add(
+        self, outcome: str | None, status: str, records: int, weight: float, failed: float, given: float, made: float
+    ) -> None:
         """Count requests with their tokens."""
         self.records += records
         self.requests += weight
+        self.failed += failed
         self.input_tokens += given
         self.output_tokens += made
-        _add(self.outcomes, outcome, weight)
+        _add(self.outcomes, outcome or NO_OUTCOME, weight)
         _add(self.statuses, status, weight)
-
-    @property
-    def failed(self) -> float:
-        """Requests that have failed."""
-        return self.requests - sum(self.outcomes.get(outcome, 0.0) for outcome in NOT_FAILED)
 
 
 class Dropped(NamedTuple):
@@ -173,6 +171,7 @@ def _found(record: Record, moment: int, _segment: str, _offset: int) -> list[Any
     return [
         moment if has_time else None,
         *(_text(record, *one) for one in _TEXTS.values()),
+        _text(record, ("outcome",), "") or None,
         status if is_code else None if is_absent(status) or status is None else 0,
         *(None if value is None else value * unit for value, unit in numbers),
     ]
@@ -193,6 +192,7 @@ def _text_of(fields: Iterable[str], otherwise: str) -> str:
 _SHAPE: Final = {
     "t": (MOMENT, "BIGINT"),
     **{member: (_text_of(*of), "VARCHAR") for member, of in _TEXTS.items()},
+    "outcome": ("outcome", "VARCHAR"),
     "status": (name(_STATUS), "BIGINT"),
     **{member: (f"CAST({name(key)} AS DOUBLE) * {unit}", "DOUBLE") for member, (key, unit) in _NUMBERS.items()},
 }
@@ -216,7 +216,7 @@ def _groups(search: Search, group: str, measures: Iterable[str] = _MEASURES) -> 
     """Return the requests of each group, which is SQL; the group None is all."""
     found: dict[Any, Group] = {}
     tokens = ", ".join(f"sum(coalesce({member}, 0) * {WEIGHT})" for member in ("input_tokens", "output_tokens"))
-    sums = f"count(*), sum({WEIGHT}), {tokens}"
+    sums = f"count(*), sum({WEIGHT}), coalesce(sum({WEIGHT}) FILTER ({FAILED}), 0), {tokens}"
     for one, *sums_of_one in search.ask(
         f"SELECT {group}, outcome, {_CLASS}, {sums} FROM {{rows}} GROUP BY 1, 2, 3 ORDER BY 5 DESC, 2, 3"
     ):

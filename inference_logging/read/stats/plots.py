@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
-from inference_logging.read.outcomes import NOT_FAILED
+from inference_logging.read.outcomes import NO_OUTCOME, NOT_FAILED
 from inference_logging.read.pages.content import SHARES, Plot, is_wide
 from inference_logging.read.stats.counts import Counts, Group
 from inference_logging.read.stats.summary import count_text, duration_text
@@ -111,12 +111,13 @@ def _distribution(whole: Group) -> Plot:
 def _outcomes(whole: Group) -> Plot:
     ordered = sorted(whole.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1]))[:_MOST_BARS]
     names = [name for name, _ in ordered]
+    has_failed = [name not in (*NOT_FAILED, NO_OUTCOME) for name in names]
     series = [
         {
             "name": title,
-            "values": [count if (name in NOT_FAILED) is not has_failed else None for name, count in ordered],
+            "values": [count if one is wanted else None for one, (_, count) in zip(has_failed, ordered, strict=True)],
         }
-        for title, has_failed in (("not failed", False), ("failed", True))
+        for title, wanted in (("not failed", False), ("failed", True))
     ]
     texts = [f"{count_text(count)} ({count / whole.requests:.2%})" for _, count in ordered]
     words = "Requests by outcome: " + ", ".join(f"{safe(name)} {count_text(count)}" for name, count in ordered) + "."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from inference_logging.read.outcomes import NOT_FAILED
+from inference_logging.read.outcomes import FAILED
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.columns import COLUMNS, SEVERITIES, SEVERITY, TIMESTAMP
@@ -151,7 +151,7 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
         outcome = look_up(record, "outcome")
         return [
             moment,
-            None if is_absent(outcome) else as_text(outcome),
+            None if is_absent(outcome) or outcome is None else as_text(outcome),
             number(look_up(record, "adjusted_count")),
             *(number(look_up(record, field)) for field in numbers),
             _value_of(record, group_by) if group_by else None,
@@ -220,15 +220,14 @@ def _grouped(groups: Sequence[str], values: dict[str, Any]) -> str:
 def _sums(search: Search, buckets: _Buckets, group: str, given: dict[str, Any]) -> _Sums:
     found = _Sums(buckets.count)
     sql = f"""
-        SELECT {group}, {buckets.sql()}, outcome, count(*), sum({WEIGHT}),
+        SELECT {group}, {buckets.sql()}, outcome, count(*), sum({WEIGHT}), count(*) FILTER ({FAILED}),
             sum(coalesce(n0, 0) * {WEIGHT}), sum(coalesce(n1, 0) * {WEIGHT}), min(t), max(t)
         FROM ({search.relation}) GROUP BY 1, 2, 3
     """
-    for value, bucket, outcome, count, weighted, output, given_tokens, *moments in search.cursor.execute(
+    for value, bucket, outcome, count, weighted, errors, output, given_tokens, *moments in search.cursor.execute(
         sql, given
     ).fetchall():
         found.moments += moments
-        errors = count if outcome is not None and outcome not in NOT_FAILED else 0
         sums = dict(zip(_SUMS, (count, weighted, errors, output, given_tokens), strict=True))
         for one in {None, value}:
             found.add(one, bucket, sums)

@@ -27,7 +27,7 @@ from inference_logging.read.view.arrivals import Arrivals
 from inference_logging.read.view.books import Verified
 from inference_logging.read.view.bounds import bounded
 from inference_logging.read.view.compare import compare
-from inference_logging.read.view.conditions import check
+from inference_logging.read.view.conditions import Conditions
 from inference_logging.read.view.export import Exports, Made, archive, known_format
 from inference_logging.read.view.export import content as content_of
 from inference_logging.read.view.groups import grouped
@@ -76,6 +76,7 @@ class View:
     def __init__(self, index: Index, content: Content) -> None:
         """Answer with ``index`` about ``content``."""
         self.index, self.content = index, content
+        self.conditions = Conditions(index)
         self.refresher = Refresher(index)
         self.workers = Workers("query", _QUERY_THREADS)
         self.live = Live(self.refresher, self.workers)
@@ -163,10 +164,19 @@ class View:
         self, find: Callable[[Query], bytes], checks: dict[str, Check], *, required: tuple[str, ...] = ()
     ) -> Callable[[Request], Any]:
         async def respond(request: Request) -> Response:
-            query = queries.read(request.query_params.get("q"), checks, required=required)
+            query = await self._asked(request, checks, required=required)
             return _json(await self.workers.run(request, lambda _: find(query)))
 
         return respond
+
+    async def _asked(
+        self, request: Request, checks: dict[str, Check], name: str = "q", required: tuple[str, ...] = ()
+    ) -> Query:
+        """Return the question in a parameter. Raises ``QueryError``, also for a condition on an unknown field."""
+        query = queries.read(request.query_params.get(name), checks, name, required)
+        if query.get("where"):
+            await self.workers.run(request, lambda _: self.conditions.check_fields(query["where"]))
+        return query
 
     def _rows(self, query: Query) -> bytes:
         return bounded(asked(self.index.rows, query))
@@ -183,7 +193,7 @@ class View:
 
     async def _condition(self, request: Request) -> Response:
         text = queries.text("text", request.query_params.get("text", ""))
-        return answer({"text": await self.workers.run(request, lambda _: check(self.index, text))})
+        return answer({"text": await self.workers.run(request, lambda _: self.conditions.check(text))})
 
     async def _record(self, request: Request) -> Response:
         key = request.query_params.get("key", "")
@@ -191,7 +201,7 @@ class View:
         return answer(found)
 
     async def _live(self, request: Request) -> Response:
-        query = queries.read(request.query_params.get("q"), queries.ROWS)
+        query = await self._asked(request, queries.ROWS)
         seat = self.live.seat()
         content = self.content
         arrivals = await self.workers.run(
@@ -203,11 +213,11 @@ class View:
         return answer(await self.slow.run(request, self.itself.answer))
 
     async def _compare(self, request: Request) -> Response:
-        a, b = (queries.read(request.query_params.get(side), queries.AGGREGATE, side) for side in ("a", "b"))
+        a, b = [await self._asked(request, queries.AGGREGATE, side) for side in ("a", "b")]
         return answer(await self.slow.run(request, partial(compare, self.index, a, b)))
 
     async def _export(self, request: Request) -> Response:
-        query = queries.read(request.query_params.get("q"), queries.ROWS)
+        query = await self._asked(request, queries.ROWS)
         form = known_format(request.query_params.get("format", ""))
         with_statement = request.query_params.get("statement") == "1"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import orjson
 
@@ -11,28 +12,44 @@ from inference_logging.read.view.index import Index
 from inference_logging.read.view.meanings import fields_with_meaning
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import BUDGET_S, QueryError
-from inference_logging.read.where import Condition, mistake, nearest
+from inference_logging.read.where import ALIASES, Condition, mistake, no_record_has
+
+_MOST_OTHERS: Final = 1000
 
 
-def check(index: Index, text: str) -> str:
-    """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
-    try:
-        wrong = mistake(text)
-    except ValueError as error:
-        raise QueryError(str(error)) from None
-    if wrong is not None:
-        raise QueryError(wrong)
-    full = Condition.parse(text).in_full()
-    types = {one["name"]: one["type"] for one in fields_with_meaning(orjson.loads(index.fields()))}
-    name = Condition.parse(full).field
-    if name not in types and not may_occur(index, name):
-        near = nearest(name, types)
-        raise QueryError(f"{name!r}: no record here has this field{f'; the nearest is {near[0]!r}' if near else ''}")
-    return full
+class Conditions:
+    """Checks the fields of conditions; those of the applications' own are looked for in the records, once each."""
 
+    def __init__(self, index: Index) -> None:
+        """Look for them in ``index``."""
+        self._index = index
+        self._known = {*ALIASES, *(one["name"] for one in fields_with_meaning(orjson.loads(index.fields())))}
+        self._others: set[str] = set()
 
-def may_occur(index: Index, name: str) -> bool:
-    """Return whether a record has the field, or not all records could be read in time."""
-    query = {"where": [f"{name}~"], "buckets": 1, "fields": [], "budget_s": BUDGET_S}
-    found: dict[str, Any] = orjson.loads(asked(index.aggregate, query))
-    return number_of(found) > 0 or not found["complete"]
+    def check(self, text: str) -> str:
+        """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
+        try:
+            wrong = mistake(text)
+        except ValueError as error:
+            raise QueryError(str(error)) from None
+        if wrong is not None:
+            raise QueryError(wrong)
+        full = Condition.parse(text).in_full()
+        self.check_fields([full])
+        return full
+
+    def check_fields(self, conditions: Iterable[str]) -> None:
+        """Raise ``QueryError`` if no record has the field of one of the conditions."""
+        for name in (Condition.parse(one).field for one in conditions):
+            if name in self._known or name in self._others:
+                continue
+            if not self._may_have(where=[f"{name}~"]) and self._may_have():
+                raise QueryError(no_record_has("field", name, self._known))
+            if len(self._others) < _MOST_OTHERS:
+                self._others.add(name)
+
+    def _may_have(self, **which: Any) -> bool:
+        """Return whether there is such a record, or not all records could be read in time."""
+        query = {**which, "buckets": 1, "fields": [], "budget_s": BUDGET_S}
+        found: dict[str, Any] = orjson.loads(asked(self._index.aggregate, query))
+        return number_of(found) > 0 or not found["complete"]

@@ -3,8 +3,8 @@
 
 use listen::sink::Now;
 use listen::status::health::{
-    FailingSink, Health, HealthWatch, Limits, MEMORY_S, Reached, Recent, STATES, Snapshot, State, Watched, grade,
-    liveness, producers, readiness,
+    FailingSink, Health, HealthWatch, Limits, MEMORY_S, Reached, STATES, Snapshot, State, Watched, grade, liveness,
+    producers, readiness,
 };
 use listen::status::lane::{LaneState, Source};
 use proptest::prelude::*;
@@ -272,18 +272,5 @@ proptest! {
             seen.stalled_s = if found.contains(&State::Stuck) { 30.0 } else { 0.0 };
         }));
         prop_assert_eq!(health.state(), found.into_iter().max().unwrap_or(State::Ok));
-    }
-
-    #[test]
-    fn what_is_remembered_of_a_counter_is_bounded_and_never_negative(
-        steps in prop::collection::vec((0.0..=100.0, 0u64..=1000), 0..300),
-    ) {
-        let (mut recent, mut now_s) = (Recent::default(), 0.0);
-        for (step_s, total) in steps {
-            now_s += step_s;
-            recent.add(now_s, total);
-            prop_assert!(recent.increase() <= 1000);
-            prop_assert!(recent.len() <= 2 * MEMORY_S as usize + 3);
-        }
     }
 }

@@ -7,7 +7,7 @@ use listen::sink::Now;
 use listen::status::health::{HealthWatch, Watched};
 use listen::status::lane::Lane;
 use queue::inspect::{self, QueueSnapshot};
-use queue::layout::Reason;
+use queue::layout::lost;
 use queue::lock::Holder;
 use queue::published::sinks::SinkState;
 use queue::published::totals;
@@ -175,10 +175,4 @@ fn is_led_elsewhere(lane: &Lane) -> bool {
 /// The queues of servers: those that belong to no listener.
 fn of_servers(lane: &Lane) -> impl Iterator<Item = QueueSnapshot> {
     inspect::queues(&lane.directory).into_iter().filter(|queue| !queue.only_listens)
-}
-
-/// The number of lost records. Those that missed the shutdown's deadline are still in the queue, and not lost.
-fn lost<const LEVELS: usize>(dropped: &[[u64; LEVELS]]) -> u64 {
-    let reasons = dropped.iter().enumerate().filter(|(reason, _)| *reason != Reason::ShutdownDeadline as usize);
-    reasons.flat_map(|(_, levels)| levels).sum()
 }

@@ -171,6 +171,14 @@ fn move_count(from: &AtomicU64, to: &AtomicU64) {
 /// [`Dropped`] as plain numbers, `[reason][level]`.
 pub type DroppedCounts = [[u64; LEVELS.len()]; REASONS.len()];
 
+/// Returns the number of lost records. Those that missed the shutdown's deadline are still in the queue, and not lost.
+#[must_use]
+pub fn lost(dropped: &DroppedCounts) -> u64 {
+    let reasons = dropped.iter().enumerate().filter(|(reason, _)| *reason != Reason::ShutdownDeadline as usize);
+    // A foreign process can have written any number.
+    reasons.flat_map(|(_, levels)| levels).fold(0, |sum, count| sum.wrapping_add(*count))
+}
+
 /// Why sampling left a record out; the index of its place in [`QueueHeader::sampled_out`], and its name in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]

@@ -1,6 +1,7 @@
 //! The table of sinks in the control page, as every process of the directory reads it.
 
 use queue::control::Control;
+use queue::layout::{LEVELS, REASONS, Reason, lost};
 use queue::published::sinks::{SINK_ERROR_TYPES, SinkErrorType, SinkRole, SinkState, SinkWords};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -90,4 +91,13 @@ fn errors_are_counted_by_type() {
     );
     assert_eq!(SinkErrorType::of(&io::ErrorKind::NotFound.into()), SinkErrorType::Gone);
     assert_eq!(SINK_ERROR_TYPES.map(|kind| kind as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn records_that_missed_the_deadline_are_not_lost() {
+    let mut dropped = [[0; LEVELS.len()]; REASONS.len()];
+    dropped[Reason::QueueFull as usize] = [1; LEVELS.len()];
+    assert_eq!(lost(&dropped), LEVELS.len() as u64);
+    dropped[Reason::ShutdownDeadline as usize] = [9; LEVELS.len()];
+    assert_eq!(lost(&dropped), LEVELS.len() as u64);
 }

@@ -45,8 +45,6 @@ pub const WHOLE_BODY: &str = "http.request.body";
 pub const TOOLS: &str = "gen_ai.tool.definitions";
 /// What stands before such a member's name in the line.
 pub const BODY_FIELD: &str = "openai.request.";
-/// The members of a body that `record_body_fields` can name.
-pub const BODY_FIELDS: [&str; 4] = ["user", "metadata", "prompt_cache_key", "safety_identifier"];
 
 /// What the listener does with a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

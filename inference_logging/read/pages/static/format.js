@@ -63,13 +63,6 @@ export function formatTime(unix_s, step_s = 1) {
   return text.slice(11, step_s >= 1 ? 19 : 23);
 }
 
-/** Return a point in time with its day, in UTC. */
-export function formatMoment(unix_s) {
-  if (!Number.isFinite(unix_s)) return "–";
-  const text = new Date(unix_s * 1000).toISOString();
-  return `${text.slice(0, 10)} ${text.slice(11, Number.isInteger(unix_s) ? 19 : 23)} UTC`;
-}
-
 function duration(seconds) {
   const size = Math.abs(seconds);
   if (size === 0) return "0 s";

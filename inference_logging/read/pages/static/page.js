@@ -8,7 +8,7 @@ const FACTORS = { ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, k: 1e3, M: 1e6, G: 1e9,
   GiB: 2 ** 30, TiB: 2 ** 40 };
 
 /** Return a number to sort a cell's text by; null for words. */
-export function sortable(text) {
+function sortable(text) {
   const [, sign, digits, unit] = /^[<>]? ?([-−]?)([\d,]+(?:\.\d+)?(?:e[-+]?\d+)?) ?([^\s\d/]*)/.exec(text.trim()) ?? [];
   if (digits === undefined) return null;
   return (sign ? -1 : 1) * Number(digits.replaceAll(",", "")) * (FACTORS[unit] ?? 1);

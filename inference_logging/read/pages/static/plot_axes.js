@@ -48,39 +48,30 @@ export function linearTicks(low, high, most = 5) {
   return found;
 }
 
-/**
- * Return the options of a scale. `pad` keeps values away from the edge, `extent` is what it holds beside the values
- * (ends of intervals, thresholds).
- */
-export function scale(isLog, { fixed = null, pad = true, extent = [] } = {}) {
-  const also = extent.filter((value) => Number.isFinite(value) && (!isLog || value > 0));
+/** Return the options of a scale. `pad` keeps values away from the edge, `fixed` are its ends. */
+export function scale(isLog, { fixed = null, pad = true } = {}) {
   if (fixed) return { time: false, distr: isLog ? 3 : 1, range: () => fixed };
   if (isLog) {
     return { time: false, distr: 3, log: 10, range: (_, low, high) => {
       if (!(low > 0)) return [1, 10];
-      [low, high] = [Math.min(low, ...also), Math.max(high, ...also)];
       return pad ? [low / 1.15, high * 1.15] : [low, high === low ? low * 2 : high];
     } };
   }
   return { time: false, range: (_, low, high) => {
     if (low === null || low === undefined) return [0, 1];
     if (!pad) return low === high ? [low - 0.5, low + 0.5] : [low, high];
-    const [from, to] = [Math.min(0, low, ...also), Math.max(0, high, ...also)];
+    const [from, to] = [Math.min(0, low), Math.max(0, high)];
     return from === to ? [0, 1] : [from && from * 1.05, to && to * 1.05];
   } };
 }
 
-/** Return the options of the horizontal axis: of points in time, or of values with a unit, labelled at `ticks`. */
-export function across(unit, isLog, title, ticks) {
-  const shared = { ...look(), scale: "x", size: title ? 50 : unit === "time" ? 42 : 30, gap: 4, label: title || undefined, labelSize: 18,
-    labelFont: FONT };
+/** Return the options of the horizontal axis: of points in time, or of values with a unit. */
+export function across(unit, isLog) {
+  const shared = { ...look(), scale: "x", size: unit === "time" ? 42 : 30, gap: 4 };
   if (unit === "time") {
     return { ...shared, space: 76, values: (_, splits, _axis, _space, step) => times(splits, step) };
   }
   const label = (_, splits) => splits.map((point) => formatTick(point, unit));
-  if (ticks) {
-    return { ...shared, values: label, splits: () => ticks, filter: (plot, splits) => apart(plot, splits) };
-  }
   if (!isLog) return { ...shared, space: 70, values: label, ...(unit === "B" ? { incrs: BYTE_STEPS } : {}) };
   return { ...shared, values: label, filter: (_, splits) => splits,
     splits: (plot, _axis, low, high) => logTicks(low, high, Math.max(2, Math.floor(plot.bbox.width / devicePixelRatio / 62)),
@@ -88,8 +79,8 @@ export function across(unit, isLog, title, ticks) {
 }
 
 /** Return the options of a vertical axis; `room` is its width, else that of its widest label. */
-export function upwards(scaleName, unit, isLog, isRight, words, room) {
-  const title = words ?? unitTitle(unit);
+export function upwards(scaleName, unit, isLog, isRight, room) {
+  const title = unitTitle(unit);
   return { ...look(), scale: scaleName, side: isRight ? 1 : 3, gap: 4, space: 30, size: room ? room - (title ? 18 : 0) : widest,
     ...(isRight ? { grid: { show: false } } : {}),
     ...(title ? { label: title, labelSize: 18, labelFont: FONT } : {}),
@@ -104,17 +95,6 @@ export function pointText(point, unit, step) {
   if (unit !== "time") return format(point, unit);
   const text = new Date(point * 1000).toISOString();
   return `${text.slice(0, 10)} ${formatTime(point, Math.min(step || 1, 1))} UTC`;
-}
-
-/** Return the points without those whose labels would lie over the one before. */
-function apart(plot, points) {
-  let last = -Infinity;
-  return points.map((point) => {
-    const left = plot.valToPos(point, "x");
-    if (left - last < 46) return null;
-    last = left;
-    return point;
-  });
 }
 
 function look() {

@@ -5,9 +5,9 @@ import { linearTicks, logTicks } from "./plot_axes.js";
 import { colourOf, Frame, isolated, make, onResize } from "./plot_frame.js";
 
 /**
- * Draw a row for each name. `data`: {labels, values or series: [{name, values, low?, high?, colour?}], unit, mark?
+ * Draw a row for each name. `data`: {labels, series: [{name, values, low?, high?, colour?}], unit, mark?
  * ("bar", "dot"), stacked?, log?, ours? (labels to emphasise), texts? (what stands beside a row, else its values),
- * range? ([low, high]), rules? (lines across: [{value, name}]), label?, onSelect?(label)}.
+ * rules? (lines across: [{value, name}]), label?}.
  */
 export function bars(element, data) {
   const plot = new BarPlot(element, data);
@@ -23,7 +23,7 @@ class BarPlot {
   }
 
   set(data) {
-    this.data = { ...data, series: data.series ?? [{ name: data.label ?? "", values: data.values, colour: data.colour }] };
+    this.data = data;
     this.at = null;
     const marks = this.data.series.reduce((sum, one) => sum + one.values.filter(isNumber).length, 0);
     Object.assign(this.frame.root.dataset, { marks, series: this.data.series.length, scaleX: data.log ? "log" : "linear" });
@@ -59,11 +59,11 @@ class BarPlot {
     const track = Math.max(120, width * (isNarrow ? 0.95 : 0.5));
     this.edge = isNarrow ? 8 : 3;
     if (data.log) {
-      const [low, high] = data.range ?? [Math.min(...found) / 1.4, Math.max(...found) * 1.4];
+      const [low, high] = [Math.min(...found) / 1.4, Math.max(...found) * 1.4];
       this.ticks = found.length ? logTicks(low, high, Math.max(2, Math.floor(track / 72)), data.unit === "B" ? 2 : 10) : [];
       return (value) => Math.max(0, (Math.log(value / low) / Math.log(high / low)) * 100);
     }
-    const [low, high] = data.range ?? linearRange(found, data.mark === "dot");
+    const [low, high] = linearRange(found, data.mark === "dot");
     this.ticks = linearTicks(low, high, Math.max(2, Math.floor(track / 90)));
     return (value) => Math.max(0, ((value - low) / (high - low)) * 100);
   }
@@ -78,7 +78,6 @@ class BarPlot {
     if (this.data.mark !== "dot" && !this.data.stacked) track.style.minHeight = `${Math.max(1.2, series.length * 0.8)}rem`;
     const row = make("div", "bars-row", name, track, make("div", "bars-value", isolated(this.text(at, series))));
     row.addEventListener("mousemove", (event) => this.describe(at, event.clientX - this.frame.area.getBoundingClientRect().left));
-    if (this.data.onSelect) row.addEventListener("click", () => this.data.onSelect(label));
     return row;
   }
 
@@ -163,7 +162,6 @@ class BarPlot {
   key(event) {
     const steps = { ArrowUp: -1, ArrowLeft: -1, ArrowDown: 1, ArrowRight: 1, Home: -Infinity, End: Infinity };
     if (event.key === "Escape") return this.frame.hideTip();
-    if (event.key === "Enter" && this.at !== null) return this.data.onSelect?.(this.data.labels[this.at]);
     if (!(event.key in steps) || !this.rows.length) return;
     event.preventDefault();
     const from = this.at ?? (steps[event.key] > 0 ? -1 : this.rows.length);

@@ -8,7 +8,7 @@ const HEIGHT = 260;
 
 /**
  * Draw a heat map. `data`: {x: starts of buckets (seconds since 1970), edges: ascending, one more than rows, cells: for
- * each bucket the count of each row, unit, cellUnit? ("1"), log? (true), colour? ("first"), label?, height?, sync?,
+ * each bucket the count of each row, unit, cellUnit? ("1"), colour? ("first"), label?, height?, sync?,
  * onSelect?(x0, x1, y0, y1)}.
  */
 export function heatmap(element, data) {
@@ -27,16 +27,15 @@ class HeatMap {
   }
 
   set(data) {
-    const isLog = data.log ?? true;
-    const edges = isLog && !(data.edges[0] > 0) ? [data.edges[1] / 2, ...data.edges.slice(1)] : data.edges;
-    this.data = { ...data, edges, isLog };
+    const edges = !(data.edges[0] > 0) ? [data.edges[1] / 2, ...data.edges.slice(1)] : data.edges;
+    this.data = { ...data, edges };
     this.greatest = Math.max(0, ...data.cells.flat());
     const marks = data.cells.flat().filter((count) => count > 0).length;
-    Object.assign(this.frame.root.dataset, { marks, scaleY: isLog ? "log" : "linear", scaleX: "linear" });
+    Object.assign(this.frame.root.dataset, { marks, scaleY: "log", scaleX: "linear" });
     this.frame.name(data.label);
     this.frame.showEmpty(marks === 0);
     this.showColours();
-    const shape = JSON.stringify([edges, data.unit, isLog, data.height]);
+    const shape = JSON.stringify([edges, data.unit, data.height]);
     const columns = [data.x, data.x.map(() => null)];
     if (this.plot && this.shape === shape) return void this.plot.setData(columns, true);
     this.shape = shape;
@@ -50,8 +49,8 @@ class HeatMap {
       width, height: data.height ?? HEIGHT, legend: { show: false }, padding: [8, data.sync ? ROOM.right : 30, 0, 0],
       tzDate: (unix_s) => window.uPlot.tzDate(new Date(unix_s * 1e3), "Etc/UTC"),
       scales: { x: { range: (_, low, high) => [low, high === this.data.x.at(-1) ? high + this.step() : high] },
-        y: scale(data.isLog, { fixed: [data.edges[0], data.edges.at(-1)] }) },
-      axes: [across("time", false), { ...upwards("y", data.unit, data.isLog, false, undefined, data.sync && ROOM.left), grid: { show: false } }],
+        y: scale(true, { fixed: [data.edges[0], data.edges.at(-1)] }) },
+      axes: [across("time", false), { ...upwards("y", data.unit, true, false, data.sync && ROOM.left), grid: { show: false } }],
       series: [{}, { scale: "y", points: { show: false } }],
       cursor: { points: { show: false }, drag: { x: true, y: Boolean(data.onSelect), setScale: !data.onSelect },
         ...(data.sync ? { sync: { key: data.sync } } : {}) },

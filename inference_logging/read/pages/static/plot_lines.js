@@ -9,10 +9,9 @@ const MOST_IN_ORDER = 4;
 const DASHES = [[], [6, 3], [2, 3]];
 
 /**
- * Draw lines. `data`: {x: numbers ascending, series: [{name, values (null: nothing), unit?, colour?, low?, high?, dash?,
- * fill?, thickness?}], unit, yTitle?, xUnit? ("time"), xTitle?, xTicks?, log?, xLog?, style? ("line", "steps", "bars"), stacked?, width? (of a bar, as
- * x), yRange?, marks? [{x, name}], thresholds? [{value, name, colour?}], label?, height?, sync? (a name: those
- * of one name share cursor and axis of time), onSelect?(from, to)}.
+ * Draw lines. `data`: {x: numbers ascending, series: [{name, values (null: nothing), unit?, colour?, dash?, fill?}], unit,
+ * xUnit? ("time"), log?, xLog?, style? ("line", "steps", "bars"), stacked?, width? (of a bar, as x), yRange?, label?,
+ * height?, sync? (a name: those of one name share cursor and axis of time), onSelect?(from, to)}.
  */
 export function lines(element, data) {
   return new LinePlot(element, "lines", data).handle();
@@ -46,8 +45,7 @@ export class LinePlot {
     this.frame.showEmpty(marks === 0);
     this.frame.showLegend(data.series, () => this.redraw(), (index) => this.plot?.setSeries(index === null ? null : index + 1, { focus: true }));
     const shape = JSON.stringify([this.units, data.series.map((one) => [one.name, one.unit, one.colour, one.fill, one.dash]),
-      data.log, data.xLog, data.xUnit, data.style, data.stacked, data.width, data.yRange, data.height, data.xTitle, data.xTicks,
-      data.series.map((one) => this.extent(one.unit ?? data.unit ?? "1"))]);
+      data.log, data.xLog, data.xUnit, data.style, data.stacked, data.width, data.yRange, data.height]);
     if (this.plot && this.shape === shape) {
       this.plot.setData(this.columns(), !this.isZoomed);
       if (this.isZoomed) this.plot.redraw();
@@ -74,14 +72,13 @@ export class LinePlot {
       ...(xUnit === "time" ? { tzDate: (unix_s) => window.uPlot.tzDate(new Date(unix_s * 1e3), "Etc/UTC") } : {}),
       focus: { alpha: data.series.length > 3 ? 0.25 : 1 },
       scales: { x: { ...scale(data.xLog, { pad: Boolean(data.xLog) }), time: xUnit === "time", ...this.xRange() },
-        ...Object.fromEntries(units.map((unit) => [unit, scale(data.log, { fixed: data.yRange, extent: this.extent(unit) })])) },
-      axes: [across(xUnit, data.xLog, data.xTitle, data.xTicks),
-        ...units.slice(0, 2).map((unit, index) => upwards(unit, unit, data.log, index === 1, index ? undefined : data.yTitle, index ? data.sync && right : left))],
+        ...Object.fromEntries(units.map((unit) => [unit, scale(data.log, { fixed: data.yRange })])) },
+      axes: [across(xUnit, data.xLog),
+        ...units.slice(0, 2).map((unit, index) => upwards(unit, unit, data.log, index === 1, index ? data.sync && right : left))],
       series: [{}, ...this.drawn().map(({ one, index }) => this.seriesOptions(one, index, unitOf(one)))],
       cursor: { y: false, points: { size: 8 }, focus: { prox: 24 }, dataIdx: (plot, _, nearest, x) => this.nearest(nearest, x),
         drag: { x: true, y: false, setScale: !data.onSelect }, ...(data.sync ? { sync: { key: data.sync } } : {}) },
-      hooks: { setCursor: [(plot) => this.hover(plot)], draw: [(plot) => this.extras(plot)],
-        setSelect: [(plot) => this.selected(plot)], setScale: [(plot, key) => this.scaled(plot, key)] },
+      hooks: { setCursor: [(plot) => this.hover(plot)], setSelect: [(plot) => this.selected(plot)], setScale: [(plot, key) => this.scaled(plot, key)] },
     };
   }
 
@@ -91,7 +88,7 @@ export class LinePlot {
     const paths = bars ? window.uPlot.paths.bars({ size: [1, Infinity], align: 1, gap: 1 })
       : data.style === "steps" ? window.uPlot.paths.stepped({ align: 1 }) : undefined;
     const solid = bars || data.stacked;
-    return { scale: unit, stroke: () => paint(colourOf(one, index)), width: bars ? 0 : one.thickness ?? 1.8, paths, spanGaps: false,
+    return { scale: unit, stroke: () => paint(colourOf(one, index)), width: bars ? 0 : 1.8, paths, spanGaps: false,
       show: !this.frame.hidden.has(one.name), dash: one.dash ?? DASHES[Math.floor(index / 6) % 3],
       ...(solid || one.fill ? { fill: () => paint(colourOf(one, index)) + (solid ? "" : "22") } : {}),
       points: bars || data.points === false ? { show: false } : { size: 5, fill: () => paint(colourOf(one, index)) } };
@@ -120,13 +117,6 @@ export class LinePlot {
     return { range: (_, low, high) => [low, high === this.data.x.at(-1) ? high + this.step() : high] };
   }
 
-  /** Return what a vertical scale holds beside the values. */
-  extent(unit) {
-    const ends = this.data.series.filter((one) => (one.unit ?? this.data.unit ?? "1") === unit && one.low)
-      .flatMap((one) => [...one.low, ...one.high]).filter((value) => value !== null);
-    return unit === this.units[0] ? [...ends, ...(this.data.thresholds ?? []).map((one) => one.value)] : ends;
-  }
-
   step() {
     const { x, width } = this.data;
     return width ?? (x.length > 1 ? x.at(-1) - x.at(-2) : 1);
@@ -147,7 +137,7 @@ export class LinePlot {
   describe(at, left, top) {
     const rows = this.rows(at);
     const { plot, data } = this;
-    const head = data.heads?.[at] ?? pointText(data.x[at], data.xUnit ?? "time", this.step());
+    const head = pointText(data.x[at], data.xUnit ?? "time", this.step());
     this.frame.showTip(left + plot.bbox.left / devicePixelRatio, top, head, rows, { spoken: this.isKey });
   }
 
@@ -157,12 +147,7 @@ export class LinePlot {
     const listed = data.series.map((one, index) => ({ one, index }));
     if (listed.length > MOST_IN_ORDER) listed.sort((a, b) => (b.one.values[at] ?? -Infinity) - (a.one.values[at] ?? -Infinity));
     return listed.filter(({ one }) => !this.frame.hidden.has(one.name))
-      .map(({ one, index }) => {
-        const unit = one.unit ?? data.unit ?? "1";
-        const reach = one.low?.[at] !== undefined && one.low?.[at] !== null
-          ? ` (${format(one.low[at], unit)} … ${format(one.high[at], unit)})` : "";
-        return { name: one.name, value: format(one.values[at], unit) + reach, colour: colourOf(one, index) };
-      });
+      .map(({ one, index }) => ({ name: one.name, value: format(one.values[at], one.unit ?? data.unit ?? "1"), colour: colourOf(one, index) }));
   }
 
   key(event) {
@@ -225,54 +210,6 @@ export class LinePlot {
 
   resize(width) {
     this.plot?.setSize({ width: Math.max(width, 120), height: this.data.height ?? HEIGHT });
-  }
-
-  /** Draw what uPlot does not: how far intervals reach, thresholds, marks at points of the horizontal axis. */
-  extras(plot) {
-    const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.beginPath();
-    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    ctx.clip();
-    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    ctx.lineWidth = devicePixelRatio;
-    this.reaches(plot);
-    for (const { value, name, colour } of this.data.thresholds ?? []) {
-      const y = plot.valToPos(value, this.units[0], true);
-      this.rule(ctx, [bbox.left, y], [bbox.left + bbox.width, y], colour ?? "warn", name, [bbox.left + 4, y - 4]);
-    }
-    for (const { x, name, colour } of this.data.marks ?? []) {
-      const at = plot.valToPos(x, "x", true);
-      this.rule(ctx, [at, bbox.top], [at, bbox.top + bbox.height], colour ?? "quiet", name, [at + 4, bbox.top + 12 * devicePixelRatio]);
-    }
-    ctx.restore();
-  }
-
-  reaches(plot) {
-    const { data } = this;
-    data.series.forEach((one, index) => {
-      if (!one.low || this.frame.hidden.has(one.name)) return;
-      const unit = one.unit ?? data.unit ?? "1";
-      plot.ctx.strokeStyle = paint(colourOf(one, index));
-      plot.ctx.beginPath();
-      data.x.forEach((x, at) => {
-        if (one.low[at] === null || one.low[at] === undefined || (data.log && !(one.low[at] > 0))) return;
-        const [left, low, high] = [plot.valToPos(x, "x", true), plot.valToPos(one.low[at], unit, true), plot.valToPos(one.high[at], unit, true)];
-        plot.ctx.moveTo(left, low);
-        plot.ctx.lineTo(left, high);
-      });
-      plot.ctx.stroke();
-    });
-  }
-
-  rule(ctx, from, to, colour, name, place) {
-    ctx.strokeStyle = ctx.fillStyle = paint(colour);
-    ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
-    ctx.beginPath();
-    ctx.moveTo(...from);
-    ctx.lineTo(...to);
-    ctx.stroke();
-    if (name) ctx.fillText(name, ...place);
   }
 
   destroy() {

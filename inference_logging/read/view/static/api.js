@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
 
 /** An answer that is an error; `status` is 0 where no answer came. */
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(message, status) {
     super(message);
     this.status = status;
@@ -11,7 +11,7 @@ export class ApiError extends Error {
 }
 
 /** Print a query as JSON. Nanoseconds are text here and integers there, since a number of JavaScript would round them. */
-export function encodeQuery(query) {
+function encodeQuery(query) {
   const given = Object.fromEntries(Object.entries(query).filter(([, value]) => value !== undefined && value !== ""));
   return JSON.stringify(given).replace(/"(from_ns|to_ns)":"(\d+)"/g, '"$1":$2');
 }

@@ -22,7 +22,7 @@ export const QUANTITIES = [
 const DISTRIBUTIONS = QUANTITIES.slice(0, 4);
 
 /** Return the query of one side, of the URL's params `a.…` or `b.…`. */
-export function sideQuery(params, side, nowNs) {
+function sideQuery(params, side, nowNs) {
   const directory = params[`${side}.dir`];
   return { where: params[`${side}.where`] ?? [], events: ["request"], directories: directory ? [directory] : undefined, ...bounds(params, nowNs, `${side}.`) };
 }
@@ -135,7 +135,7 @@ function Whisker({ ratio, interval, isClear }) {
 
 function Distribution({ data, field, title, unit }) {
   const sides = ["a", "b"].filter((side) => data[side].fields?.[field]?.histogram?.counts?.length);
-  const plot = useMemo(() => ({ unit, log: true, label: `${title}, share of requests up to a value`, height: 210,
+  const plot = useMemo(() => ({ unit, label: `${title}, share of requests up to a value`, height: 210,
     series: sides.map((side) => ({ name: NAMES[side], colour: COLOURS[side], ...data[side].fields[field].histogram })) }), [data]);
   if (sides.length < 2) return null;
   return html`<${Plot} kind="distribution" data=${plot} title=${title} note="share up to a value, of the requests that have it: ${counted(data, field)}" />`;

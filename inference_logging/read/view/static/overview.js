@@ -16,8 +16,8 @@ import { seconds, stampOf, fromSeconds } from "./times.js";
 import { withCondition } from "./where.js";
 
 const EVERY_MS = 15_000;
-/** What failed, as `stats` and `query` count it. */
-const FAILED = ["outcome!=ok", "outcome!=client_disconnect"];
+/** What failed, as `stats` and `query` count it: a request without an outcome has not. */
+const FAILED = ["outcome>=", "outcome!=ok", "outcome!=client_disconnect"];
 /** Buckets of time: no more than there are requests, so that a few of them are no row of spikes. */
 const BUCKETS = { least: 12, most: 120 };
 

@@ -1,13 +1,11 @@
 // A plot of pages/plots.js as a component: made once, updated with new data.
 
 import { html, useEffect, useRef } from "./pages/vendor/htm/standalone.module.js";
-import { bars, distribution, heatmap, lines } from "./pages/plots.js";
+import { draw } from "./pages/plots.js";
 
 // Plots with one cursor also share what is selected, but only the one that the pointer went down on may act on it.
 let touched = null;
 addEventListener("pointerdown", (event) => { touched = event.target; }, { capture: true });
-
-const KINDS = { bars, distribution, heatmap, lines };
 
 /** Draw `data` as `kind`; `title` stands above it, `note` beside the title. */
 export function Plot({ kind, data, title, note, children }) {
@@ -16,7 +14,7 @@ export function Plot({ kind, data, title, note, children }) {
   useEffect(() => {
     const own = data.onSelect ? { ...data, onSelect: (...range) => element.current?.contains(touched) && data.onSelect(...range) } : data;
     if (plot.current) plot.current.update(own);
-    else plot.current = KINDS[kind](element.current, own);
+    else plot.current = draw(kind, element.current, own);
   }, [data]);
   useEffect(() => () => { plot.current?.destroy(); plot.current = null; }, []);
   return html`<section class="card-plot" aria-label=${title}>

@@ -6,7 +6,7 @@ export const PAGES = ["requests", "overview", "compare", "logging"];
 const LISTS = new Set(["where", "a.where", "b.where"]);
 
 /** Read a hash: `{page, key, params}`; an unknown page is the list of requests. */
-export function parseHash(hash) {
+function parseHash(hash) {
   const [path, search = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
   const [page, ...rest] = path.split("/");
   const params = {};
@@ -19,7 +19,7 @@ export function parseHash(hash) {
 }
 
 /** Print a route as a hash. Empty values are left out. */
-export function printHash({ page, key, params }) {
+function printHash({ page, key, params }) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     for (const one of Array.isArray(value) ? value : [value]) {

@@ -13,7 +13,7 @@ const CARD = 60;
 const NARROW = matchMedia("(max-width: 640px)");
 
 /** Use whether the window is as narrow as a phone's. */
-export function useNarrow() {
+function useNarrow() {
   const [isNarrow, set] = useState(NARROW.matches);
   useEffect(() => {
     const update = () => set(NARROW.matches);

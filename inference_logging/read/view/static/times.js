@@ -54,7 +54,7 @@ export function zone() {
   return kept("zone", "utc") === "utc" ? " UTC" : " local";
 }
 
-export const RANGES = { "5m": 300, "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800 };
+const RANGES = { "5m": 300, "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800 };
 export const RANGE_WORDS = {
   "5m": "last 5 minutes", "15m": "last 15 minutes", "1h": "last hour", "6h": "last 6 hours", "24h": "last 24 hours",
   "7d": "last 7 days",

@@ -2,7 +2,6 @@
 
 const FORM = /^([^=!<>~]+)(!=|<=|>=|=|<|>|~)(.*)$/s;
 
-export const OPERATORS = ["=", "!=", "<", "<=", ">", ">=", "~"];
 export const MEANING = {
   "=": "equal", "!=": "not equal or absent", "<": "less", "<=": "less or equal", ">": "more", ">=": "more or equal",
   "~": "contains",

@@ -25,7 +25,7 @@ mod recent;
 mod watch;
 
 pub use answer::{Answer, liveness, producers, readiness};
-pub use recent::Recent;
+use recent::Recent;
 pub use watch::{HealthWatch, Watched};
 
 /// How long refused records and failed writes count as recent, and how far back the drain rate is measured.

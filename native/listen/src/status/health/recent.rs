@@ -48,19 +48,28 @@ impl Recent {
         (self.span_s() >= SHORTEST_RATE_SPAN_S).then(|| self.increase() as f64 / self.span_s())
     }
 
-    /// How many readings are remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.seen.len()
-    }
-
-    /// Whether there is no reading yet.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.seen.is_empty()
-    }
-
     fn ends(&self) -> Option<((f64, u64), (f64, u64))> {
         Some((*self.seen.front()?, *self.seen.back()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MEMORY_S, Recent};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_remembered_of_a_counter_is_bounded_and_never_negative(
+            steps in prop::collection::vec((0.0..=100.0, 0u64..=1000), 0..300),
+        ) {
+            let (mut recent, mut now_s) = (Recent::default(), 0.0);
+            for (step_s, total) in steps {
+                now_s += step_s;
+                recent.add(now_s, total);
+                prop_assert!(recent.increase() <= 1000);
+                prop_assert!(recent.seen.len() <= 2 * MEMORY_S as usize + 3);
+            }
+        }
     }
 }

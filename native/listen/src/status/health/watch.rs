@@ -5,7 +5,7 @@ use crate::sink::Now;
 use crate::status::lane::{Lane, LaneState, Source};
 use crate::status::per_process::PerProcess;
 use queue::inspect::QueueSnapshot;
-use queue::layout::Reason as DropReason;
+use queue::layout::lost;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +132,8 @@ impl Memory {
 
     /// Returns how many records were lost in total since this watch began, also by processes that are gone by now.
     fn count_drops(&mut self, queues: &[QueueSnapshot]) -> u64 {
-        let seen: HashMap<u64, u64> = queues.iter().map(|queue| (queue.counts.boot_id, lost(queue))).collect();
+        let lost = queues.iter().map(|queue| (queue.counts.boot_id, lost(&queue.counts.dropped)));
+        let seen: HashMap<u64, u64> = lost.collect();
         for (boot_id, count) in &seen {
             let before = self.dropped_of.get(boot_id).copied().unwrap_or(0);
             self.dropped = self.dropped.saturating_add(count.saturating_sub(before));
@@ -140,13 +141,6 @@ impl Memory {
         self.dropped_of = seen;
         self.dropped
     }
-}
-
-/// The lost records of a queue; those of the shutdown's deadline are still in it.
-fn lost(queue: &QueueSnapshot) -> u64 {
-    let counts = queue.counts.dropped.iter().enumerate();
-    let lost = counts.filter(|(reason, _)| *reason != DropReason::ShutdownDeadline as usize);
-    lost.flat_map(|(_, levels)| levels).fold(0, |sum, count| sum.wrapping_add(*count))
 }
 
 /// Share of its bytes that the fullest queue uses.
