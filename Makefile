@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 export PATH := $(PATH):$(HOME)/.cargo/bin
 # Tests start thousands of processes. Without bytecode each compiles all that it imports: for vLLM, half a minute.
 unexport PYTHONDONTWRITEBYTECODE
+# Recipes and tests take what cargo has built from native/target.
+unexport CARGO_TARGET_DIR
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python

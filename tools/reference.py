@@ -181,4 +181,6 @@ PAGES: Final = {"commands": commands, "metrics": metrics, "request": request}
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in PAGES:
+        sys.exit(f"usage: python -m tools.reference {'|'.join(PAGES)}")
     sys.stdout.write(PAGES[sys.argv[1]]())

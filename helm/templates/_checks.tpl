@@ -71,6 +71,9 @@ image.repository: must be given: none is published; `make images` builds inferlo
 {{- if and (has .Values.preset (list "vllm" "triton")) (not (or $server.model $server.command $server.args)) }}
 server.model: must be given for the preset {{ .Values.preset }}
 {{- end }}
+{{- if and (eq .Values.preset "fastapi") (not (or $server.application $server.command $server.args)) }}
+server.application: must be given for the preset fastapi, such as app:app
+{{- end }}
 {{- if not $server.port }}
 server.port: must be given for the preset {{ .Values.preset }}
 {{- end }}
@@ -196,6 +199,9 @@ storage.segments.persistence.accessModes={{ join "," $persistence.accessModes }}
 {{- if and (ne $shipper "none") (not (has $type (get $can $shipper))) }}
 destination.type={{ $type }}: {{ $shipper }} can't deliver to it; it can to {{ join ", " (get $can $shipper) }}
 {{- end }}
+{{- if and (eq (include "inference-logging.isForeign" .) "true") (or .Values.config.retention_waits_for (.Values.config.advanced | default dict).retention_waits_for) }}
+config.retention_waits_for: must be empty: {{ $shipper }} leaves no marks on segments, so none would ever be removed
+{{- end }}
 {{- if and (eq (include "inference-logging.isForeign" .) "true") (eq (include "inference-logging.parameter" (list . "compress")) "zstd") }}
 config.compress=zstd: {{ $shipper }} reads plain segments only, and would miss what is compressed before it comes to it
 {{- end }}
@@ -249,9 +255,14 @@ destination.endpoints: must be given, or shipper.type=none
 {{- if and $one (gt (len $destination.endpoints) 1) }}
 destination.endpoints: must be one for {{ $destination.type }} by {{ .Values.shipper.type }}
 {{- end }}
+{{- $form := ternary "^https?://[^@/\\s:]+(:[0-9]{1,5})?(/\\S*)?$" "^[^@/\\s:]+:[0-9]{1,5}$" $url }}
 {{- range $destination.endpoints }}
-{{- if ne $url (regexMatch "^https?://" .) }}
+{{- if contains "@" . }}
+destination.endpoints: must hold no user and no password; they are keys of destination.existingSecret
+{{- else if not (regexMatch $form .) }}
 destination.endpoints={{ . }}: must be {{ ternary "a URL, http:// or https://" "host:port" $url }} for {{ $destination.type }}
+{{- else if and (eq $destination.type "otlp") (regexMatch "/v1/(logs|traces)/?$" .) }}
+destination.endpoints={{ . }}: must be without /v1/logs and /v1/traces, which the shipper adds
 {{- else if and (eq $destination.type "clickhouse") (regexMatch "^https?://[^/]+/." .) }}
 destination.endpoints={{ . }}: must end with host or port for clickhouse; the database is destination.database
 {{- end }}
@@ -287,6 +298,11 @@ destination.mechanism: must be given where kafka has a username
 {{ get $taken $port }} and {{ .name }}: have the same port {{ $port }}, and a pod has each port once
 {{- end }}
 {{- $_ := set $taken $port .name }}
+{{- end }}
+{{- with .Values.autoscaling }}
+{{- if and .enabled (gt (int64 .minReplicas) (int64 .maxReplicas)) }}
+autoscaling.minReplicas={{ int64 .minReplicas }}: must be at most autoscaling.maxReplicas={{ int64 .maxReplicas }}
+{{- end }}
 {{- end }}
 {{- with .Values.podDisruptionBudget }}
 {{- if and .enabled (eq (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable)) }}

@@ -95,7 +95,7 @@ def check(file: Path | None, config_file: Path | None) -> None:
         raise click.exceptions.Exit(FAILED) from None
     count = sum(origin not in ("default", "keyword") for origin in origins.values())
     where = str(file) if file else "environment and file"
-    click.echo(f"{where}: valid, {count} of {len(origins) - 1} parameters set")
+    click.echo(f"{where}: valid, {count} of {len(origins)} parameters set")
 
 
 @command.command(

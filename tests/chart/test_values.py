@@ -189,7 +189,6 @@ def test_a_value_that_is_given_goes_before_a_further_one_also_if_it_is_empty() -
         ({"destination": {"type": "s3"}}, "destination"),
         ({"destination": {"password": "p"}}, "password"),
         ({"destination": {"keys": {"passwort": "p"}}}, "passwort"),
-        ({"destination": {"endpoints": ["https://user:pass@host"]}}, "endpoints"),
         ({"podDisruptionBudget": {"minAvailable": True}}, "minAvailable"),
         ({"podSecurityContext": {"runAsUser": 0}}, "runAsUser"),
         ({"alerts": {"thresholds": {"queue": 1}}}, "queue"),
@@ -273,6 +272,15 @@ def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values:
         ({"replicaCount": 2, "storage": PVC}, "accessModes=ReadWriteOnce: must be ReadWriteMany for more than one pod"),
         ({"autoscaling": {"enabled": True}, "storage": PVC}, "must be ReadWriteMany for more than one pod"),
         ({"podDisruptionBudget": {"enabled": True}}, "podDisruptionBudget: must have one of"),
+        ({"server": {"application": ""}}, "server.application: must be given for the preset fastapi"),
+        (
+            {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 2}},
+            "autoscaling.minReplicas=5: must be at most autoscaling.maxReplicas=2",
+        ),
+        (
+            {"config": {"retention_waits_for": ["otlp"]}},
+            "config.retention_waits_for: must be empty: otel-collector leaves no marks on segments",
+        ),
         ({"server": {"port": 9464}}, "http and metrics: have the same port 9464"),
         ({"shipper": {"port": 8000}}, "http and ship-metrics: have the same port 8000"),
         (
@@ -307,6 +315,13 @@ def test_an_amount_of_memory_may_have_a_fraction(memory: str) -> None:
             {"endpoints": ["gateway:4318"]},
             "gateway:4318: must be a URL, http:// or https:// for otlp",
         ),
+        (
+            "otel-collector",
+            {"endpoints": ["http://gateway:4318/v1/logs"]},
+            "gateway:4318/v1/logs: must be without /v1/logs and /v1/traces, which the shipper adds",
+        ),
+        ("otel-collector", {"endpoints": ["https://user:pass@host"]}, "endpoints: must hold no user and no password"),
+        ("otel-collector", {"type": "kafka", "endpoints": ["kafka"]}, "=kafka: must be host:port for kafka"),
         (
             "otel-collector",
             {"type": "kafka", "endpoints": ["http://kafka:9092"]},
