@@ -404,7 +404,7 @@ def test_a_name_that_no_record_has_is_refused(arguments: list[str], sentence: st
             ["--where", "attributes.n=1", "--where", "outcome=ok"],
             "each filter finds records, but no record passes all of them",
         ),
-        (["--where", "outcome==ok"], "no record has outcome==ok: write =, outcome=ok (there are ok)"),
+        (["--where", "outcome==ok"], "no record has outcome==ok: == is no operator: write outcome=ok (there are ok)"),
         (
             ["--where", "duration_s>100ms"],
             "no record has duration_s>100ms: duration_s is a number, but '100ms' is not; in seconds, duration_s>0.1",
