@@ -32,8 +32,8 @@ _ABOUT: Final = (
     "A counter's samples end with `_total`. [health-and-metrics.md](health-and-metrics.md) says how to serve metrics. "
     "Those of requests and engines appear with the first such request or record; engine times "
     "(`inference_logging_engine_queue_time_seconds`, `…_prefill_time_seconds`, `…_decode_time_seconds`) need "
-    "`engine_records`. A model counts as `_OTHER` until a request to it succeeds or an answer names it, since any client "
-    "can invent a name; so does one beyond the first 62."
+    "`engine_records`. A model counts as `_OTHER` until a request to it succeeds or an answer names it, since any "
+    "client can invent a name; so does one beyond the first 62."
 )
 
 

@@ -74,7 +74,7 @@ function sumOf(counts) {
 function Cost({ cost }) {
   const perRequest = cost.hot_path_s_per_request;
   return html`<section class="card-plot" aria-label="Cost"><div class="card-head"><h2>Cost per request</h2></div>
-    ${perRequest === null || perRequest === undefined ? html`<p class="quiet-text">Not known yet. A running process of this folder times every 64th request; ${format(cost.requests, "1")} requests so far.</p>`
+    ${perRequest === null || perRequest === undefined ? html`<p class="quiet-text">${cost.requests ? `Not known yet: a process times every 64th request, and there are ${format(cost.requests, "1")} so far.` : "Not known: no process of this folder runs here now. A running one times every 64th request."}</p>`
       : html`<p class="big">${format(perRequest, "s")}</p><p class="quiet-text">in the middleware, as it measures itself at every 64th request; ${format(cost.requests, "1")} requests in running processes.</p>`}
   </section>`;
 }
@@ -82,7 +82,7 @@ function Cost({ cost }) {
 function Segments({ of, seconds }) {
   return html`<section class="card-plot" aria-label="Segments"><div class="card-head"><h2>Segments</h2></div>
     ${!of ? html`<p class="quiet-text">Not counted yet.</p>`
-      : html`<p class="big">${format(of.files, "1")} <small>files, ${format(of.disk_bytes, "B")} on disk</small></p>
+      : html`<p class="big">${format(of.files, "1")} <small>${of.files === 1 ? "file" : "files"}, ${format(of.disk_bytes, "B")} on disk</small></p>
         <p class="quiet-text">${format(of.lines, "1")} lines, ${format(of.bytes, "B")} of text · ${format(of.sealed, "1")} sealed, ${format(of.live, "1")} live, ${format(of.compressed, "1")} compressed${seconds ? ` · read in ${format(seconds, "s")}` : ""}</p>`}
   </section>`;
 }
