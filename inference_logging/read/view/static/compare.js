@@ -105,7 +105,7 @@ function counted(data, field) {
 }
 
 function Ratios({ data }) {
-  const rows = QUANTITIES.filter(([field]) => data.a.fields?.[field]?.count && data.b.fields?.[field]?.count);
+  const rows = QUANTITIES.filter(([field]) => data.a.fields?.[field]?.count || data.b.fields?.[field]?.count);
   const share = (side) => sumOf(data[side].errors) / Math.max(1, sumOf(data[side].count));
   return html`<section class="card-plot" aria-label="What differs"><div class="card-head"><h2 id="ratios">B compared with A</h2>
       <span class="quiet-text">ratio of the medians with an interval of 95 %; failed: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")} of all requests (${counted(data)})</span></div>
@@ -117,12 +117,13 @@ function Ratios({ data }) {
 
 function Ratio({ title, note, unit, a, b, of }) {
   const interval = of.interval ?? of.interval_p50;
-  const ratio = of.ratio_p50 ?? (a.p50 ? b.p50 / a.p50 : null);
+  const byHand = (name) => (a[name] && typeof b[name] === "number" ? b[name] / a[name] : null);
+  const ratio = of.ratio_p50 ?? byHand("p50");
   const isClear = interval && (interval[0] > 1 || interval[1] < 1);
   return html`<tr><th scope="row">${title} <small class="quiet-text">${note}</small></th><td>${format(a.p50, unit)}</td><td>${format(b.p50, unit)}</td>
     <td class=${isClear ? "clear" : ""}>${format(ratio, "x")}</td><td class="quiet-text">${interval ? `${format(interval[0], "x")} – ${format(interval[1], "x")}` : "–"}</td>
     <td class="ratio-cell"><${Whisker} ratio=${ratio} interval=${interval} isClear=${isClear} /></td>
-    <td>${format(a.p99, unit)}</td><td>${format(b.p99, unit)}</td><td>${format(of.ratio_p99 ?? (a.p99 ? b.p99 / a.p99 : null), "x")}</td></tr>`;
+    <td>${format(a.p99, unit)}</td><td>${format(b.p99, unit)}</td><td>${format(of.ratio_p99 ?? byHand("p99"), "x")}</td></tr>`;
 }
 
 /** A ratio on a scale of powers of two, from a quarter to four times. */
