@@ -34,7 +34,7 @@ LEAST_KEPT_BYTES: Final = 64 << 20
 """For a command, the rows of fewer bytes of segments are in memory only: it makes them within a second."""
 _ROUND_S: Final = 10.0
 _MOST_THREADS: Final = 8
-"""Of a command. Each needs 60 MB more, and the interpreter's lock a seventh of its time."""
+"""A command uses as many. Each needs 60 MB more, and the interpreter's lock a seventh of its time."""
 
 
 class IncompleteError(InferenceLoggingError):
