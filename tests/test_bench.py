@@ -78,7 +78,8 @@ def test_a_known_cost_is_judged_without_what_the_middleware_itself_costs() -> No
 
 
 @pytest.mark.servers
-def test_every_quantity_is_measured_and_every_record_arrives(tmp_path: Path) -> None:
+def test_every_quantity_is_measured_and_every_record_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INFERENCE_LOGGING_SERVER_RECORD")  # as by hand
     result = tmp_path / "growth.json"
     command = [sys.executable, "-m", "loadtests.cost.growth", "--quick", "--json", str(result)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=240).stdout

@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
     def config(self, **settings: object) -> Config:
         """Return a configuration of this place, otherwise with defaults."""
-        return Config(directory=self.segments, queue_directory=self.queues, **settings)
+        return Config(directory=self.segments, queue_directory=self.queues, server_record="off", **settings)
 
     def arrived(self, event: str = EVENT) -> int:
         """Count the records of an event in the files."""
