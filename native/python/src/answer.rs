@@ -1,6 +1,6 @@
 //! The answer of a request while its messages pass: its beginning and the parts of its body.
 
-use super::asgi::{Message, content, copied, dict, exact_bytes, item, text, whole_number};
+use super::asgi::{BodyPart, Message, content, copied, dict, exact_bytes, item, text, whole_number};
 use super::headers::content_of_headers;
 use super::held::Held;
 use super::middleware::RequestObserver;
@@ -16,8 +16,26 @@ impl RequestObserver {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub(super) fn observe_sent(&self, py: Python<'_>, message: Borrowed<'_, '_, PyAny>) -> Option<Py<PyDict>> {
         let message = dict(message)?;
+        let shared = self.shared();
+        if let Some(part) = BodyPart::read(&message, &shared.keys, shared.kinds.body.as_ptr(py))
+            && let Some(bytes) = exact_bytes(part.body)
+            && part.more_body
+            && !self.is_head
+        {
+            let now = now_monotonic_nano();
+            if self.state.with(py, |state| state.usual_part(bytes, now, &shared.requests.settings)) {
+                return None;
+            }
+        }
+        self.observe_message(py, &message)
+    }
+
+    /// Any message but most parts of a stream.
+    #[inline(never)]
+    #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
+    fn observe_message(&self, py: Python<'_>, message: &Bound<'_, PyDict>) -> Option<Py<PyDict>> {
         let (keys, mut kept) = (&self.shared().keys, [None, None]);
-        let seen = Message::read(&message, keys).unwrap_or_else(|| Message::look_up(&message, keys, &mut kept));
+        let seen = Message::read(message, keys).unwrap_or_else(|| Message::look_up(message, keys, &mut kept));
         let kinds = &self.shared().kinds;
         let kind = seen.kind.map_or(std::ptr::null_mut(), |kind| kind.as_ptr());
         if !kind.is_null() && kind == kinds.body.as_ptr(py) {
@@ -25,9 +43,9 @@ impl RequestObserver {
             return None;
         }
         if !kind.is_null() && kind == kinds.start.as_ptr(py) {
-            return self.observe_start(py, &seen, &message);
+            return self.observe_start(py, &seen, message);
         }
-        self.observe_other(py, &seen, &message)
+        self.observe_other(py, &seen, message)
     }
 
     /// A message of a kind that is not written as the last one of this kind was.
@@ -57,20 +75,9 @@ impl RequestObserver {
 
     #[inline]
     fn observe_body(&self, py: Python<'_>, message: &Message<'_, '_>) {
-        if self.is_head {
-            return self.observe_bytes(py, b"", message.more_body);
-        }
-        match message.body.and_then(exact_bytes) {
-            Some(bytes) => self.observe_bytes(py, bytes, message.more_body),
-            None => self.observe_other_body(py, message),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn observe_other_body(&self, py: Python<'_>, message: &Message<'_, '_>) {
-        let copy = message.body.and_then(copied);
-        let bytes = copy.as_ref().map(Bound::as_borrowed).or(message.body).map_or(&b""[..], content);
+        let body = message.body.filter(|_| !self.is_head);
+        let copy = body.and_then(copied);
+        let bytes = copy.as_ref().map(Bound::as_borrowed).or(body).map_or(&b""[..], content);
         self.observe_bytes(py, bytes, message.more_body);
     }
 

@@ -169,6 +169,44 @@ pub fn item<'a, 'py>(dict: &'a Bound<'py, PyDict>, key: &Py<PyString>) -> Option
     }
 }
 
+/// A part of a body as most applications send it, borrowed from its message.
+pub struct BodyPart<'a, 'py> {
+    pub body: Borrowed<'a, 'py, PyAny>,
+    pub more_body: bool,
+}
+
+impl<'a, 'py> BodyPart<'a, 'py> {
+    /// Reads a message of this kind in one walk that runs no foreign code. None if anything is unusual: a key or a kind
+    /// that is not one of the interned names, a flag that is no `bool`, no body.
+    #[inline(always)]
+    pub fn read(message: &'a Bound<'py, PyDict>, keys: &Keys, body_kind: *mut ffi::PyObject) -> Option<Self> {
+        let (mut body, mut more_body, mut has_kind) = (std::ptr::null_mut(), false, false);
+        let (mut position, mut key, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: live objects, the GIL is held, and the dictionary does not change; the body is borrowed from it.
+        unsafe {
+            // The call that says that there is no other costs more than to count.
+            for _ in 0..ffi::PyDict_Size(message.as_ptr()) {
+                if ffi::PyDict_Next(message.as_ptr(), &raw mut position, &raw mut key, &raw mut value) == 0 {
+                    return None;
+                }
+                if key == keys.body.as_ptr() {
+                    body = value;
+                } else if key == keys.kind.as_ptr() && value == body_kind {
+                    has_kind = true;
+                } else if key == keys.more_body.as_ptr() && (value == ffi::Py_True() || value == ffi::Py_False()) {
+                    more_body = value == ffi::Py_True();
+                } else {
+                    return None;
+                }
+            }
+            if !has_kind || body.is_null() {
+                return None;
+            }
+            Some(Self { body: Borrowed::from_ptr(message.py(), body), more_body })
+        }
+    }
+}
+
 /// The members of a message about an answer, borrowed from it.
 #[derive(Default)]
 pub struct Message<'a, 'py> {

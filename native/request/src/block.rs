@@ -28,6 +28,13 @@ fn plain_length_of_many(bytes: &[u8]) -> usize {
     at * WIDTH + clean
 }
 
+/// Whether the last `length` bytes, at least one, can all be in a JSON string unescaped; false also if it takes more than
+/// a block to see that.
+#[inline(always)]
+pub fn ends_plain(bytes: &[u8], length: usize) -> bool {
+    bytes.last_chunk::<WIDTH>().is_some_and(|block| length <= WIDTH && Block::load(block).ends_clean(length))
+}
+
 /// Load up to 8 bytes little-endian, filled up with zeros, without a loop and without reading past the end.
 #[inline(always)]
 fn load_word(bytes: &[u8]) -> u64 {
@@ -91,8 +98,20 @@ mod sse2 {
         /// Count the leading bytes that need no escape, at most 16; with `ASCII` a byte of 0x80 or more ends them too.
         #[inline(always)]
         pub fn clean_len<const ASCII: bool>(self) -> usize {
+            (self.stops::<ASCII>() | 1 << WIDTH).trailing_zeros() as usize
+        }
+
+        /// Whether the last `length` bytes, 1 to 16, need no escape.
+        #[inline(always)]
+        pub fn ends_clean(self, length: usize) -> bool {
+            self.stops::<false>() >> (WIDTH - length) == 0
+        }
+
+        /// The bytes that need an escape, a bit each; with `ASCII` those of 0x80 or more too.
+        #[inline(always)]
+        fn stops<const ASCII: bool>(self) -> u32 {
             // SAFETY: SSE2 is part of x86_64; nothing here touches memory.
-            let stops = unsafe {
+            unsafe {
                 let quote = _mm_cmpeq_epi8(self.0, _mm_set1_epi8(0x22));
                 let backslash = _mm_cmpeq_epi8(self.0, _mm_set1_epi8(0x5C));
                 let low = if ASCII {
@@ -102,9 +121,8 @@ mod sse2 {
                     let last_control = _mm_set1_epi8(0x1F);
                     _mm_cmpeq_epi8(_mm_max_epu8(self.0, last_control), last_control)
                 };
-                _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, backslash), low))
-            };
-            (stops as u32 | 1 << WIDTH).trailing_zeros() as usize
+                _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, backslash), low)) as u32
+            }
         }
     }
 }
@@ -148,12 +166,18 @@ mod swar {
             let high = if ASCII { self.0 & TOPS } else { 0 };
             ((quote | backslash | below(self.0, 0x20) | high).trailing_zeros() / 8) as usize
         }
+
+        /// Whether the last `length` bytes, 1 to 8, need no escape.
+        #[inline(always)]
+        pub fn ends_clean(self, length: usize) -> bool {
+            Self(self.0 >> (8 * (WIDTH - length))).clean_len::<false>() >= length
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{load_word, plain_length, swar};
+    use super::{WIDTH, ends_plain, load_word, plain_length, swar};
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_oneof, proptest};
     use proptest::sample::select;
@@ -205,6 +229,27 @@ mod tests {
                     let mut bytes = vec![b'x'; length];
                     (bytes[at], bytes[at.midpoint(length)]) = (special, b'"');
                     assert_eq!(plain_length(&bytes), expected(&bytes, false, length), "{bytes:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_block_is_plain_if_each_of_its_bytes_is() {
+        for special in 0..=255u8 {
+            for at in 0..16 {
+                let mut bytes = [b'"'; 16];
+                bytes[8..].fill(b'x');
+                bytes[at] = special;
+                for length in 1..=8 {
+                    let is_plain = expected(&bytes[16 - length..], false, length) == length;
+                    let is_read = swar::Block::load(&bytes[8..]).ends_clean(length);
+                    assert_eq!(is_read, is_plain, "{bytes:?}, {length}");
+                }
+                for length in 1..=17 {
+                    let is_plain =
+                        length <= WIDTH && expected(&bytes[16.max(length) - length..], false, length) == length;
+                    assert_eq!(ends_plain(&bytes, length), is_plain, "{bytes:?}, {length}");
                 }
             }
         }

@@ -53,7 +53,7 @@ pub struct Passed {
     /// What they add, and what the first of them adds.
     pub kinds: Kinds,
     pub first: Kinds,
-    /// An event that has passed by now reports that the answer failed; not said with an event like the one before.
+    /// An event that has passed by now reports that the answer failed; not said with a usual message.
     pub has_failed: bool,
 }
 
@@ -117,18 +117,24 @@ impl EventReader {
     }
 
     /// Reads the next message of the body; `is_last`: no other follows.
-    #[inline]
     pub fn read(&mut self, bytes: &[u8], is_last: bool) -> Passed {
-        // Most messages are one event like the last one.
-        if self.start == Some(0) && self.template.is_like(bytes) {
+        if self.is_usual(bytes) {
             let kinds = self.template.kinds;
             return Passed { chunks: 1, kinds, first: kinds, has_failed: false };
         }
         self.read_any(bytes, is_last)
     }
 
+    /// Whether the next message is one event that adds the same kind of text as one before it, and says nothing else.
+    /// Most are. Such a message need not be read.
+    #[inline(always)]
+    pub fn is_usual(&self, bytes: &[u8]) -> bool {
+        self.start == Some(0) && self.template.is_like(bytes)
+    }
+
+    /// Reads any message.
     #[inline(never)]
-    fn read_any(&mut self, bytes: &[u8], is_last: bool) -> Passed {
+    pub fn read_any(&mut self, bytes: &[u8], is_last: bool) -> Passed {
         let mut passed = Passed::default();
         if matches!(self.form, Form::Unknown | Form::Stream) && !bytes.is_empty() {
             self.form = self.form.of_first(bytes);

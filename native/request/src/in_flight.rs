@@ -114,6 +114,14 @@ impl InFlight {
         }
     }
 
+    /// A chunk has passed, behind the first one: all else is in the slot, but the size of a file.
+    #[inline(always)]
+    pub fn next_chunk(&self, progress: Progress) {
+        if let Some(slot) = self.0.live() {
+            slot.progress(progress);
+        }
+    }
+
     /// Bytes of the answer have passed at `now` that end no chunk.
     #[inline]
     pub fn bytes_out(&self, chunks: u64, bytes: u64, now: u64, answer: Answer) {

@@ -4,20 +4,29 @@
 //! the rest has the same structure, so it is the same kind of event, and its JSON need not be walked.
 
 use super::seen::Kinds;
-use crate::block::plain_length;
+use crate::block::{ends_plain, plain_length};
 use crate::capture::packed::common_prefix;
 
 /// Most bytes before the text, and behind it.
 const BEFORE: usize = 512;
 const BEHIND: usize = 256;
 
-/// The shape of an event that adds one text to the answer; empty at first.
-#[derive(Debug, Default)]
+/// The shape of an event that adds one text to the answer; none at first, which no event has.
+#[derive(Debug)]
 pub struct Template {
     /// What stands before the text, and behind it.
     bytes: Vec<u8>,
     before: usize,
+    /// The last 8 bytes of what stands behind it, or all; with a mask for them.
+    end: u64,
+    end_mask: u64,
     pub kinds: Kinds,
+}
+
+impl Default for Template {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), before: 0, end: 1, end_mask: 0, kinds: Kinds::default() }
+    }
 }
 
 impl Template {
@@ -25,25 +34,30 @@ impl Template {
     pub fn learn(&mut self, event: &[u8], text: std::ops::Range<usize>, kinds: Kinds) {
         let (Some(before), Some(behind)) = (event.get(..text.start), event.get(text.end..)) else { return };
         self.bytes.clear();
-        self.before = 0;
+        (self.before, self.end, self.end_mask) = (0, 1, 0);
         if before.len() <= BEFORE && behind.len() <= BEHIND {
             self.bytes.reserve_exact(before.len() + behind.len());
             self.bytes.extend_from_slice(before);
             self.bytes.extend_from_slice(behind);
             (self.before, self.kinds) = (before.len(), kinds);
+            self.end_mask = u64::MAX << (8 * (8 - behind.len().min(8)));
+            self.end = event.last_chunk().map_or(0, |end| u64::from_le_bytes(*end)) & self.end_mask;
         }
     }
 
     /// Whether `bytes` are one event that differs in nothing but its text.
-    #[inline]
+    #[inline(always)]
     pub fn is_like(&self, bytes: &[u8]) -> bool {
+        let Some(length) = bytes.len().checked_sub(self.bytes.len()) else { return false };
+        // The end first: most events of another shape differ there.
+        if length == 0 || bytes.last_chunk().map(|end| u64::from_le_bytes(*end) & self.end_mask) != Some(self.end) {
+            return false;
+        }
         let (before, behind) = self.bytes.split_at(self.before);
-        let Some(rest) = bytes.strip_prefix(before) else { return false };
-        let length = match plain_length(rest) {
-            escape if rest.get(escape) == Some(&b'\\') => text(rest).unwrap_or(0),
-            length => length,
-        };
-        length > 0 && !behind.is_empty() && rest[length..] == *behind
+        let (begin, rest) = bytes.split_at(before.len());
+        (behind.len() <= 8 || rest[length..] == *behind)
+            && begin == before
+            && (ends_plain(&bytes[..before.len() + length], length) || is_text(rest, length))
     }
 
     /// The length of the event that `bytes` begin with, if it is whole, has this shape and a text.
@@ -79,6 +93,12 @@ fn same_but_numbers(template: &[u8], bytes: &[u8]) -> Option<usize> {
         }
         (at, to) = (at + here, to + there);
     }
+}
+
+/// Whether `bytes` begin with a text of this length.
+#[inline(never)]
+fn is_text(bytes: &[u8], length: usize) -> bool {
+    text(bytes) == Some(length)
 }
 
 /// The length of the text up to its closing quote; None if it is empty, or not whole.

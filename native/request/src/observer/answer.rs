@@ -1,10 +1,11 @@
 //! The answer while it passes: its beginning, the parts of its body, files, trailers.
 
-use super::{Observer, ObserverSettings};
+use super::{Chunks, Observer, ObserverSettings};
 use crate::capture::{Captured, Content};
 use crate::events::{EventReader, Form, are_events};
 use crate::rpc::RpcStatus;
 use memchr::memmem::Finder;
+use ring::slots::Progress;
 use std::sync::LazyLock;
 
 impl Observer {
@@ -50,9 +51,38 @@ impl Observer {
             // Servers refuse messages after the end.
             return 0;
         }
-        if !(more && self.events.is_some()) {
-            return self.first_or_last_part(bytes, more, now, settings);
+        if more && self.usual_part(bytes, now, settings) {
+            return 1;
         }
+        if more && self.events.is_some() {
+            return self.next_part(bytes, now, settings);
+        }
+        self.first_or_last_part(bytes, more, now, settings)
+    }
+
+    /// A part of the answer's body passes at `now`, and others follow. Takes it if it adds one chunk like an earlier one,
+    /// which has no record of its own; returns whether it does.
+    #[inline(always)]
+    pub fn usual_part(&mut self, bytes: &[u8], now: u64, settings: &ObserverSettings) -> bool {
+        let mode = self.chunks(settings);
+        if mode == Chunks::Events || !self.events.as_ref().is_some_and(|events| events.is_usual(bytes)) {
+            return false;
+        }
+        self.bytes_out += bytes.len() as u64;
+        if let Some(capture) = &mut self.response_body {
+            capture.push(bytes);
+        }
+        let keeps_gap = mode == Chunks::Timeline || self.watched.is_some();
+        self.timeline.next_chunk(now, if keeps_gap { settings.chunk_timeline_limit } else { 0 });
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.next_chunk(Progress { chunks: self.timeline.chunks(), bytes: self.bytes_out, last_chunk: now });
+        }
+        true
+    }
+
+    /// A part of the answer's body that is neither the first one nor the last one.
+    #[inline(never)]
+    fn next_part(&mut self, bytes: &[u8], now: u64, settings: &ObserverSettings) -> u32 {
         self.bytes_out += bytes.len() as u64;
         if let Some(capture) = &mut self.response_body {
             capture.push(bytes);
@@ -87,10 +117,9 @@ impl Observer {
     }
 
     /// Reads a part of a stream.
-    #[inline]
     fn pass(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
         let Some(events) = self.events.as_mut().filter(|_| !more || !bytes.is_empty()) else { return 0 };
-        let passed = events.read(bytes, !more);
+        let passed = events.read_any(bytes, !more);
         self.unusual |= passed.has_failed;
         if !bytes.is_empty() {
             self.timeline.bytes(now);

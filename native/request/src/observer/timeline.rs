@@ -4,6 +4,9 @@ use crate::events::{Kinds, Passed};
 use crate::fields::{Gaps, Stream, Unwritten};
 use crate::in_flight::terminal::seconds;
 
+/// Gaps of a short stream, for which there is room at once.
+const USUAL_GAPS: usize = 64;
+
 /// The times of one answer's chunks, in monotonic nanoseconds.
 #[derive(Debug)]
 pub struct Timeline {
@@ -76,6 +79,14 @@ impl Timeline {
         self.last = now;
     }
 
+    /// Counts one chunk at `now`, behind the first one.
+    #[inline(always)]
+    pub fn next_chunk(&mut self, now: u64, gaps_limit: usize) {
+        self.gap(now.saturating_sub(self.last), gaps_limit);
+        self.chunks += 1;
+        self.last = now;
+    }
+
     /// More chunks came in the same message.
     #[cold]
     #[inline(never)]
@@ -88,8 +99,19 @@ impl Timeline {
         self.gap_min = self.gap_min.min(nano);
         self.gap_max = self.gap_max.max(nano);
         if self.gaps.len() < limit {
+            if self.gaps.len() == self.gaps.capacity() {
+                self.make_room(limit);
+            }
             self.gaps.push(u32::try_from(nano / 1000).unwrap_or(u32::MAX));
         }
+    }
+
+    /// Makes room for more gaps: first for those of a short stream.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, limit: usize) {
+        let room = self.gaps.len().max(USUAL_GAPS);
+        self.gaps.reserve_exact(room.min(limit - self.gaps.len()));
     }
 
     /// When the first chunk passed.
