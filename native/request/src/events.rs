@@ -67,9 +67,13 @@ impl Passed {
     }
 }
 
-/// The reader of one answer.
+/// The reader of one answer. What a usual message needs comes first.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct EventReader {
+    /// Where in the message the event begins; None: in an earlier one.
+    start: Option<usize>,
+    template: Template,
     form: Form,
     line: Line,
     /// The last line ended in CR: a LF that follows belongs to it.
@@ -89,9 +93,6 @@ pub struct EventReader {
     data_length: u64,
     begin: Held<6>,
     walker: Walker,
-    template: Template,
-    /// Where in the message the event begins; None: in an earlier one.
-    start: Option<usize>,
     /// Messages of an array of which nothing is known yet.
     waiting: u32,
     failure: Option<Box<Failure>>,

@@ -55,24 +55,34 @@ pub struct ObserverSettings {
     pub sampler: Arc<Sampler>,
 }
 
-/// One request under way.
+/// One request under way. What each part of a stream needs comes first, so that it fills few cache lines.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Observer {
-    head: HeadDecision,
-    started: u64,
-    timeline: Timeline,
-    bytes_in: u64,
+    /// Reads the events of the answer; None before a first part that is not the last one.
+    events: Option<Box<EventReader>>,
+    response_body: Option<Box<Captured>>,
+    /// The slot that reports the request if the process dies.
+    in_flight: Option<InFlight>,
     bytes_out: u64,
-    status: u16,
-    streamed: bool,
+    /// If the request fails, it may be one of the errors that an operator wants whole. Its timeline is kept until then.
+    watched: Option<Runtime>,
+    /// The chunk mode of this request, if it differs from the configured one.
+    chunks: Option<Chunks>,
     /// The last part of the body has passed.
     ended: bool,
+    streamed: bool,
+    /// The server sent a part of the answer from a file, so the size is not known.
+    unknown_size: bool,
+    timeline: Timeline,
+    status: u16,
+    head: HeadDecision,
+    started: u64,
+    bytes_in: u64,
     /// The application announced trailers, and they have not passed.
     awaits_trailers: bool,
     /// The status of the call over gRPC that the request is.
     rpc: RpcStatus,
-    /// The server sent a part of the answer from a file, so the size is not known.
-    unknown_size: bool,
     /// When the last part of the answer passed, in monotonic nanoseconds; 0: not yet.
     completed: u64,
     disconnected: bool,
@@ -80,32 +90,23 @@ pub struct Observer {
     is_json: bool,
     /// The form of the answer's body, as far as it is known.
     form: Form,
-    /// Reads the events of the answer; None before a first part that is not the last one.
-    events: Option<Box<EventReader>>,
     finished: bool,
     forced: bool,
     /// More than `plain` writes has to be said of it.
     unusual: bool,
-    /// The chunk mode of this request, if it differs from the configured one.
-    chunks: Option<Chunks>,
-    /// If the request fails, it may be one of the errors that an operator wants whole. Its timeline is kept until then.
-    watched: Option<Runtime>,
     /// The request's body is JSON, and its facts are wanted.
     has_facts: bool,
     /// The answer's text is wanted.
     wants_output: bool,
-    request_body: Option<Box<Captured>>,
-    response_body: Option<Box<Captured>>,
-    /// The exception that ended the request, if one did.
-    exception: Option<Box<ExceptionTexts>>,
     /// The members are in the slot, and nowhere else.
     members_in_slot: bool,
     /// The body adds the members that the configuration names.
     adds_of_body: bool,
+    request_body: Option<Box<Captured>>,
+    /// The exception that ended the request, if one did.
+    exception: Option<Box<ExceptionTexts>>,
     /// What the configuration and the application add to the record.
     added: Option<Box<AddedFields>>,
-    /// The slot that reports the request if the process dies.
-    in_flight: Option<InFlight>,
     /// The number of bytes that the slot keeps of the body's beginning and end.
     in_flight_limits: (usize, usize),
 }

@@ -7,23 +7,24 @@ use crate::in_flight::terminal::seconds;
 /// Gaps of a short stream, for which there is room at once.
 const USUAL_GAPS: usize = 64;
 
-/// The times of one answer's chunks, in monotonic nanoseconds.
+/// The times of one answer's chunks, in monotonic nanoseconds; what each chunk changes comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Timeline {
+    /// In microseconds.
+    gaps: Vec<u32>,
+    last: u64,
+    chunks: u64,
+    /// In nanoseconds.
+    gap_min: u64,
+    gap_max: u64,
+    first: u64,
     /// The first byte of a stream's body, the first reasoning, the first tool call; 0: none.
     first_byte: u64,
     first_reasoning: u64,
     first_tool_call: u64,
     /// What the first chunk added.
     first_kinds: Kinds,
-    first: u64,
-    last: u64,
-    chunks: u64,
-    /// In nanoseconds.
-    gap_min: u64,
-    gap_max: u64,
-    /// In microseconds.
-    gaps: Vec<u32>,
 }
 
 impl Timeline {
