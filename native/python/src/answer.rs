@@ -19,13 +19,13 @@ impl RequestObserver {
         let shared = self.shared();
         if let Some(part) = BodyPart::read(&message, &shared.keys, shared.kinds.body.as_ptr(py))
             && let Some(bytes) = exact_bytes(part.body)
-            && part.more_body
             && !self.is_head
         {
-            let now = now_monotonic_nano();
-            if self.state.with(py, |state| state.usual_part(bytes, now, &shared.requests.settings)) {
-                return None;
+            let (now, settings) = (now_monotonic_nano(), &shared.requests.settings);
+            if !self.state.with(py, |state| part.more_body && state.usual_part(bytes, now, settings)) {
+                self.observe_bytes(py, bytes, part.more_body, now);
             }
+            return None;
         }
         self.observe_message(py, &message)
     }
@@ -78,17 +78,16 @@ impl RequestObserver {
         let body = message.body.filter(|_| !self.is_head);
         let copy = body.and_then(copied);
         let bytes = copy.as_ref().map(Bound::as_borrowed).or(body).map_or(&b""[..], content);
-        self.observe_bytes(py, bytes, message.more_body);
+        self.observe_bytes(py, bytes, message.more_body, now_monotonic_nano());
     }
 
     /// A part of the answer's body passes.
     #[inline(never)]
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
-    fn observe_bytes(&self, py: Python<'_>, bytes: &[u8], more: bool) {
+    fn observe_bytes(&self, py: Python<'_>, bytes: &[u8], more: bool, now: u64) {
         let settings = &self.shared().requests.settings;
-        let now = now_monotonic_nano();
         self.state.with(py, |state| {
-            let chunks = state.response_body(bytes, more, now, settings);
+            let chunks = state.any_part(bytes, more, now, settings);
             if chunks > 0 && state.chunks(settings) == Chunks::Events {
                 self.emit_chunks(py, state, chunks, bytes.len());
             }

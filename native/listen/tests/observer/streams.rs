@@ -5,6 +5,8 @@ use request::fields::{CHUNKS_S, Engine, Exact, Usage};
 use request::observer::ExceptionTexts;
 use request::outcome::Abort;
 
+const USUAL: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word\"}}]}\n\n";
+
 #[test]
 fn a_stream_has_its_timing_and_a_capped_timeline() {
     let settings = settings();
@@ -35,6 +37,30 @@ fn gaps_are_measured_between_chunks_with_bytes() {
     assert_eq!((&record["chunks"], &record["chunk_gaps_us"]), (&json!(3), &json!([20_000, 5_000])));
     let gaps = ["min", "mean", "max"].map(|name| record[format!("chunk_gap_{name}_us")].clone());
     assert_eq!(gaps, [5_000, 12_500, 20_000]);
+}
+
+#[test]
+fn a_usual_part_is_recorded_as_if_it_had_been_read_and_one_behind_the_end_is_not() {
+    let (usual, escaped) = (USUAL.as_bytes(), USUAL.replace("word", r"a\n").into_bytes());
+    for settings in [settings(), ObserverSettings { chunks: Chunks::Summary, ..settings() }] {
+        let record = |takes_short_way: bool| {
+            let mut observer = begin(&settings);
+            observer.response_start(200, Some(Content::Stream), &settings);
+            for (at, part) in (1..).zip([usual, usual, &escaped, usual, b": ping\n\n", usual]) {
+                let now = STARTED + at * at * MS;
+                if !(takes_short_way && observer.usual_part(part, now, &settings)) {
+                    observer.any_part(part, true, now, &settings);
+                }
+            }
+            observer.any_part(usual, false, STARTED + 90 * MS, &settings);
+            assert!(!observer.usual_part(usual, STARTED + 99 * MS, &settings));
+            observer.response_body(usual, true, STARTED + 99 * MS, &settings);
+            finished(observer, Ending::Returned, &settings)
+        };
+        let read = record(false);
+        assert_eq!(record(true), read);
+        assert_eq!((&read["chunks"], &read["stream.keep_alives"]), (&json!(6), &json!(1)));
+    }
 }
 
 #[test]

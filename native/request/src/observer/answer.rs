@@ -47,17 +47,23 @@ impl Observer {
     /// A part of the answer's body passes at `now`; returns how many chunks ended with it.
     #[inline]
     pub fn response_body(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
+        if more && self.usual_part(bytes, now, settings) { 1 } else { self.any_part(bytes, more, now, settings) }
+    }
+
+    /// As [`Self::response_body`], without the short way for a usual part.
+    pub fn any_part(&mut self, bytes: &[u8], more: bool, now: u64, settings: &ObserverSettings) -> u32 {
         if self.ended {
             // Servers refuse messages after the end.
             return 0;
         }
-        if more && self.usual_part(bytes, now, settings) {
-            return 1;
+        if !(more && self.events.is_some()) {
+            return self.first_or_last_part(bytes, more, now, settings);
         }
-        if more && self.events.is_some() {
-            return self.next_part(bytes, now, settings);
+        self.bytes_out += bytes.len() as u64;
+        if let Some(capture) = &mut self.response_body {
+            capture.push(bytes);
         }
-        self.first_or_last_part(bytes, more, now, settings)
+        self.pass(bytes, true, now, settings)
     }
 
     /// A part of the answer's body passes at `now`, and others follow. Takes it if it adds one chunk like an earlier one,
@@ -65,7 +71,7 @@ impl Observer {
     #[inline(always)]
     pub fn usual_part(&mut self, bytes: &[u8], now: u64, settings: &ObserverSettings) -> bool {
         let mode = self.chunks(settings);
-        if mode == Chunks::Events || !self.events.as_ref().is_some_and(|events| events.is_usual(bytes)) {
+        if self.ended || mode == Chunks::Events || !self.events.as_ref().is_some_and(|events| events.is_usual(bytes)) {
             return false;
         }
         self.bytes_out += bytes.len() as u64;
@@ -78,16 +84,6 @@ impl Observer {
             in_flight.next_chunk(Progress { chunks: self.timeline.chunks(), bytes: self.bytes_out, last_chunk: now });
         }
         true
-    }
-
-    /// A part of the answer's body that is neither the first one nor the last one.
-    #[inline(never)]
-    fn next_part(&mut self, bytes: &[u8], now: u64, settings: &ObserverSettings) -> u32 {
-        self.bytes_out += bytes.len() as u64;
-        if let Some(capture) = &mut self.response_body {
-            capture.push(bytes);
-        }
-        self.pass(bytes, true, now, settings)
     }
 
     /// A part of the answer's body before which there was none, or after which there is none.

@@ -95,7 +95,7 @@ impl Timeline {
         (0..chunks).for_each(|_| self.gap(0, limit));
     }
 
-    #[inline]
+    #[inline(always)]
     fn gap(&mut self, nano: u64, limit: usize) {
         self.gap_min = self.gap_min.min(nano);
         self.gap_max = self.gap_max.max(nano);
