@@ -102,11 +102,20 @@ def _times(row: Mapping[str, Any]) -> str:
     """Return what an arm adds, and that as a multiple of what the thinnest wrapper adds, where this is known."""
     if row["arm"] == THINNEST or not row["times_thinnest"]:
         return _added(row)
-    return f"{_added(row)}: {interval_text(row['times_thinnest'], '×')}"
+    return f"{_added(row)}: {_tenths(row['times_thinnest'], '×')}"
 
 
 def _added(row: Mapping[str, Any]) -> str:
-    return interval_text(row["added_us"], "µs")
+    return _tenths(row["added_us"], "µs")
+
+
+def _tenths(found: Mapping[str, float], unit: str) -> str:
+    """Return a figure of a column, in which all have a digit behind the point, but those from 100 on."""
+    value, low, high = (
+        f"{found[which]:,.0f}" if abs(found[which]) >= 100 else f"{found[which]:.1f}".replace("-0.0", "0.0")
+        for which in ("value", "low", "high")
+    )
+    return f"{value} {unit} ({low} … {high})"
 
 
 def _turns(parts: Mapping[str, Part]) -> Iterator[str]:
