@@ -2,7 +2,6 @@
 
 pub mod bounded;
 pub mod escape;
-pub mod hex;
 pub mod lex;
 pub mod number;
 pub mod rewrite;

@@ -8,9 +8,10 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use queue::hex;
 use queue::record::{Scratch, Trace};
 use request::added::{AddedFields, Members};
-use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
+use request::ids::{RequestIds, parse_span_id, traceparent};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -219,7 +220,7 @@ impl PyRequestIds {
     /// The id of the active span, 16 lowercase hex digits: this request's, or a tracer's within it.
     #[getter]
     fn span_id(&self, py: Python<'_>) -> String {
-        text(&hex16(self.trace(py).span_id))
+        text(&hex::of_id(self.trace(py).span_id))
     }
 
     /// Our id of the request, 16 lowercase hex digits.

@@ -16,7 +16,7 @@
 //! ([`Chain::header_members`]): so segments link, and a missing one shows.
 
 use hmac::{Hmac, KeyInit, Mac};
-use lines::json::hex;
+use queue::hex;
 use sha2::{Digest, Sha256};
 
 /// A value of the chain, or a key.

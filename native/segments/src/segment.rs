@@ -33,6 +33,7 @@
 use lines::json::escape::push_string;
 use lines::json::timestamp;
 use queue::configuration::fingerprint;
+use queue::hex;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -52,7 +53,6 @@ const TEMPORARY_EXTENSION: &str = ".zst.tmp";
 /// Longest prefix; leaves a name well below the 255 bytes of a file name.
 pub const PREFIX_MAX: usize = 100;
 
-const BOOT_ID_LEN: usize = 16;
 const STAMP_LEN: usize = "20261121T050000.123Z".len();
 const NANOS_PER_MILLI: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -152,7 +152,7 @@ pub fn is_prefix(prefix: &str) -> bool {
 
 /// Return whether `boot_id` is 16 lowercase hexadecimal digits.
 pub fn is_boot_id(boot_id: &str) -> bool {
-    boot_id.len() == BOOT_ID_LEN && boot_id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    hex::read::<8>(boot_id.as_bytes()).is_some()
 }
 
 /// Return the members of a header that name the origin of the records: the directory of the queues that they come from,
