@@ -96,7 +96,7 @@ pub struct Compression {
 }
 
 /// Takes a report of removed segments; returns whether it was accepted.
-pub type Report<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
+pub(crate) type Report<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
 
 /// The rounds, without a thread.
 pub struct Rounds<S: Store = RealStore> {
@@ -409,7 +409,7 @@ fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
 }
 
 /// The severity and the values of a `segments.removed` record.
-pub fn report_of(reason: Reason, removed: &Removed) -> (u8, Scratch) {
+pub(crate) fn report_of(reason: Reason, removed: &Removed) -> (u8, Scratch) {
     let mut payload = Scratch::new();
     payload.push_str(reason.name());
     payload.push_uint(removed.segments);

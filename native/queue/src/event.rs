@@ -55,7 +55,7 @@ pub const RESERVED: [&str; 10] = [
 ];
 
 /// Events that only listeners write: reports about segments, processes and sinks.
-pub const OF_LISTENERS: [&str; 12] = [
+pub(crate) const OF_LISTENERS: [&str; 12] = [
     "segment.header",
     "segment.footer",
     "segment.repaired",

@@ -118,7 +118,7 @@ impl RequestIds {
     /// Whether a caller sent the trace.
     #[inline]
     #[must_use]
-    pub fn has_caller(&self) -> bool {
+    pub(crate) fn has_caller(&self) -> bool {
         self.trace.parent_span_id != [0; 8]
     }
 
@@ -212,7 +212,7 @@ impl RequestIds {
 
     /// Whether the ids have changed since the last call.
     #[inline]
-    pub const fn take_changed(&mut self) -> bool {
+    pub(crate) const fn take_changed(&mut self) -> bool {
         std::mem::replace(&mut self.changed, false)
     }
 
@@ -225,7 +225,7 @@ impl RequestIds {
     /// This package's id of the request as a number.
     #[inline]
     #[must_use]
-    pub const fn own_id(&self) -> [u8; 8] {
+    pub(crate) const fn own_id(&self) -> [u8; 8] {
         self.own
     }
 

@@ -62,7 +62,7 @@ impl RpcStatus {
 
     /// Whether the call took too long.
     #[must_use]
-    pub const fn is_timeout(self) -> bool {
+    pub(crate) const fn is_timeout(self) -> bool {
         matches!(self, Self::Of(DEADLINE_EXCEEDED))
     }
 

@@ -94,7 +94,7 @@ impl ClockSteps {
 
     /// The age of a file that was written at `unix_nano` by the clock of that moment.
     #[must_use]
-    pub fn age_nano(&self, unix_nano: u64) -> u64 {
+    pub(crate) fn age_nano(&self, unix_nano: u64) -> u64 {
         let later = self.steps.iter().filter(|step| unix_nano <= step.before_unix_nano);
         let stepped = later.map(|step| step.by_nano).fold(0, u64::saturating_add);
         self.last.unix_nano.saturating_sub(unix_nano).saturating_sub(stepped)

@@ -148,7 +148,7 @@ impl Stored {
     /// The time of its last line. Not before its beginning: a clock or a copy can set the times of files back, but not
     /// names.
     #[must_use]
-    pub fn last_written_unix_nano(&self) -> u64 {
+    pub(crate) fn last_written_unix_nano(&self) -> u64 {
         let modified = self.files().map(|(_, facts)| facts.modified_unix_nano).max().unwrap_or(0);
         modified.max(self.name.begun_unix_milli.saturating_mul(1_000_000))
     }

@@ -31,7 +31,7 @@ impl Listed {
 
     /// A store of lines among the segments.
     #[must_use]
-    pub fn of_database(database: &Database) -> Self {
+    pub(crate) fn of_database(database: &Database) -> Self {
         let name =
             SegmentName { prefix: database.prefix.clone(), begun_unix_milli: 0, boot_id: String::new(), number: 1 };
         Self {
