@@ -6,7 +6,7 @@ mod queues;
 
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, ListenerSettings, Round};
-use listen::sink::{Now, Sink, WriteError};
+use listen::sink::{FileSink, Now, Segments, Sink, WriteError};
 use queue::control::Control;
 use queue::producer::{Producer, QueueSettings};
 use queue::published::totals;
@@ -17,7 +17,9 @@ use request::in_flight::InFlight;
 use request::in_flight::facts::Begun;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -47,6 +49,21 @@ pub fn begun<'a>(ids: &'a RequestIds, method: &'a [u8], path: &'a [u8]) -> Begun
 /// As those of a queue's own tests, with the events of requests.
 pub fn queue_settings(directory: &Path) -> QueueSettings {
     QueueSettings { events: request::fields::schemas(), ..queues::queue_settings(directory) }
+}
+
+/// A producer of a directory, and the test's own event.
+pub fn open_producer(directory: &Path) -> (Producer, u16) {
+    registered(Producer::open(queue_settings(directory)).unwrap())
+}
+
+pub fn registered(producer: Producer) -> (Producer, u16) {
+    let event = register(&producer);
+    (producer, event)
+}
+
+/// Emits the records of these numbers.
+pub fn emit_each(producer: &Producer, event: u16, thread: u64, numbers: Range<u64>) {
+    numbers.for_each(|n| assert!(emit(producer, event, INFO, thread, n)));
 }
 
 type Hook = Box<dyn FnMut(&[u8]) + Send>;
@@ -123,6 +140,62 @@ impl Sink for Memory {
         self.taken().footer = Some(String::from_utf8(footer.to_vec()).unwrap());
         Ok(())
     }
+}
+
+/// A write as a test carries it out: the sink, the file that it has prepared, the lines, and their number.
+type Write = Box<dyn FnMut(&mut FileSink, &Path, &[u8], u64, Now) -> Result<(), WriteError> + Send>;
+
+/// A file sink whose writes a test carries out.
+pub struct Intercepted {
+    inner: FileSink,
+    prepared: PathBuf,
+    write: Write,
+}
+
+impl Intercepted {
+    pub fn new(
+        inner: FileSink,
+        write: impl FnMut(&mut FileSink, &Path, &[u8], u64, Now) -> Result<(), WriteError> + Send + 'static,
+    ) -> Self {
+        Self { inner, prepared: PathBuf::new(), write: Box::new(write) }
+    }
+}
+
+impl Sink for Intercepted {
+    fn name(&self) -> &'static str {
+        "intercepted"
+    }
+
+    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
+        let place = self.inner.prepare(bytes, now)?;
+        self.prepared = place.map(|(path, _)| path.to_owned()).unwrap_or_default();
+        Ok(place)
+    }
+
+    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
+        (self.write)(&mut self.inner, &self.prepared, lines, records, now)
+    }
+
+    fn segments(&self) -> Option<Segments<'_>> {
+        self.inner.segments()
+    }
+
+    fn is_durable(&self) -> bool {
+        self.inner.is_durable()
+    }
+
+    fn maintain(&mut self, now: Now) -> io::Result<()> {
+        self.inner.maintain(now)
+    }
+
+    fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
+        self.inner.close(now, footer)
+    }
+}
+
+/// Writes behind the end of a file, past the sink that has it open.
+pub fn append(path: &Path, bytes: &[u8]) {
+    File::options().append(true).open(path).unwrap().write_all(bytes).unwrap();
 }
 
 pub fn listener_settings(directory: &Path) -> ListenerSettings {
