@@ -192,7 +192,7 @@ impl Given<'_> {
         let text = self.options.text("for").unwrap_or(FOR);
         let wrong = |why: &str| self.options.wrong(&format!("Invalid value for '--for': '{text}': {why}"));
         let seconds = duration_s(text).ok_or_else(|| wrong("must be a time such as 90s, 15m, 2h or 7d"))?;
-        let limit_s = self.configuration()?.settings.control_limit_s();
+        let limit_s = self.configuration()?.settings.values.control_limit_s;
         if !(seconds > 0.0 && seconds <= limit_s) {
             return Err(wrong(&format!("must be above 0 and at most control_limit_s={limit_s}")));
         }

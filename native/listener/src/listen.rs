@@ -108,7 +108,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
         serve_status(&configuration, &listeners, address, port)?;
     }
     listen(&configuration, &listeners, &signals, interval_s);
-    Ok(drain(&listeners, &signals, configuration.settings.drain_deadline()))
+    Ok(drain(&listeners, &signals, configuration.settings.values.drain_deadline_s))
 }
 
 /// Serves health and metrics until the process ends, also while the last records are drained.

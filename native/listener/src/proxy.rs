@@ -102,7 +102,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let socket = TcpListener::bind((from.host(), from.port()))
         .map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;
     let bound = socket.local_addr().map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;
-    let deadline = configuration.settings.drain_deadline();
+    let deadline = configuration.settings.values.drain_deadline_s;
     let log = match configuration.settings.enabled {
         true => Some(Log::with(configuration.resolved()).map_err(|error| Failure::Open(error.to_string()))?),
         false => None,

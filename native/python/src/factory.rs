@@ -61,7 +61,7 @@ impl RequestFactory {
         }
         // One object for all middlewares of the service.
         let mark = PyString::intern(py, &format!("inference_logging@{:p}", Arc::as_ptr(&service))).unbind();
-        let response_header = parameters.response_header().map(str::to_ascii_lowercase);
+        let response_header = parameters.values.response_header.as_deref().map(str::to_ascii_lowercase);
         let (trace, request) = parameters.forwards(server_traces);
         let keys = Keys::intern(py);
         let shared = MiddlewareShared {
@@ -74,7 +74,7 @@ impl RequestFactory {
             turns: Turns::new(),
             observed_receive: Held::new(observed_receive),
             response_header: response_header.map(|name| PyBytes::new(py, name.as_bytes()).unbind()),
-            opt_out_header: parameters.opt_out_header().map(str::to_owned),
+            opt_out_header: parameters.values.capture_opt_out_header.as_deref().map(str::to_owned),
             span_reader: Held::maybe(asks.then_some(span_reader)),
             correlation_reader: Held::maybe(asks.then_some(correlation_reader)),
             engine: Held::maybe(engine_reader),
