@@ -22,8 +22,6 @@ pub mod message;
 mod model;
 #[cfg(not(feature = "listener"))]
 mod producing;
-#[cfg(feature = "requests")]
-mod recorded;
 mod registered;
 #[cfg(feature = "requests")]
 mod request;
