@@ -18,7 +18,7 @@ use super::settings::PySettings;
 use super::shared::{MessageKinds, MiddlewareShared, RequestFactory};
 use super::timed_send::{self, Decision};
 use super::websocket;
-use super::{FunctionDef, bind};
+use super::{FunctionDef, bind, raised};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::ffi;
@@ -254,8 +254,7 @@ unsafe extern "C" fn begin(
     unsafe {
         let py = Python::assume_attached();
         if !(3..=4).contains(&count) {
-            PyTypeError::new_err("begin takes scope, receive and send").restore(py);
-            return std::ptr::null_mut();
+            return raised(py, PyTypeError::new_err("begin takes scope, receive and send"));
         }
         let argument = |position| Borrowed::from_ptr(py, *arguments.add(position)).to_owned();
         let factory = Borrowed::from_ptr(py, this).cast_unchecked::<RequestFactory>();
@@ -263,10 +262,7 @@ unsafe extern "C" fn begin(
         match begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind(), is_any_path) {
             Ok(Some(begun)) => begun.into_ptr(),
             Ok(None) => py.None().into_ptr(),
-            Err(error) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
+            Err(error) => raised(py, error),
         }
     }
 }
