@@ -108,13 +108,6 @@ impl RequestIds {
         }
     }
 
-    /// Whether the trace begins with this request: no caller sent a valid one, and no tracer made one.
-    #[inline]
-    #[must_use]
-    pub fn is_root(&self) -> bool {
-        !self.has_caller() && !self.followed
-    }
-
     /// Whether a caller sent the trace.
     #[inline]
     #[must_use]
