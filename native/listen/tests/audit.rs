@@ -3,8 +3,8 @@
 
 mod device;
 
-use crate::support::{INFO, assert_books_balance, dense, emit, listener_settings, numbers, open_producer};
-use device::{Device, DieAfter, DieBefore, Fail, Fault, HalfThenFail, parsed, segments};
+use crate::support::{INFO, assert_books_balance, dense, emit, listener_settings, numbers, open_producer, segments};
+use device::{Device, DieAfter, DieBefore, Fail, Fault, HalfThenFail, parsed};
 use listen::delivery::Delivery;
 use listen::leader::{Leader, ListenerSettings};
 use listen::sink::file::{ChainSettings, DurableSettings, FileSink, FileSinkConfig};

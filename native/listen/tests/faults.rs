@@ -8,7 +8,9 @@ mod gone;
 mod noise;
 mod readers;
 
-use crate::support::{INFO, emit, listener_settings, queue_settings, register, wait_until};
+use crate::support::{
+    INFO, dense, emit, listener_settings, numbers, queue_settings, register, segment_lines, wait_until,
+};
 use listen::leader::ListenerSettings;
 use listen::service::Service;
 use listen::sink::{FileSinkConfig, SinkSettings};
@@ -47,14 +49,16 @@ impl Place {
         paths.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(prefix)).unwrap()
     }
 
-    /// The lines of all segments, in the order of their names.
+    /// The lines of all segments.
     fn lines(&self) -> Vec<Value> {
-        let entries = fs::read_dir(self.path().join("segments")).unwrap().map(|entry| entry.unwrap().path());
-        let mut segments: Vec<PathBuf> =
-            entries.filter(|path| path.extension().is_some_and(|it| it == "jsonl")).collect();
-        segments.sort();
-        let texts: Vec<String> = segments.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-        texts.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str(line).unwrap()).collect()
+        segment_lines(&self.path().join("segments"))
+    }
+
+    /// Every record of a thread is written once, in whatever order.
+    fn assert_written(&self, thread: u64, count: u64) {
+        let mut written = numbers(&self.lines(), thread);
+        written.sort_unstable();
+        assert_eq!(written, dense(count));
     }
 }
 

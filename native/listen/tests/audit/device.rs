@@ -1,15 +1,15 @@
 //! A system that fails or dies at any of its calls, and whose device shows what it really has.
 
+use crate::support::segments;
 use listen::sink::{Os, RealOs};
-use segments::segment::SegmentName;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The event instead of, or beside, the call with this number.
@@ -143,15 +143,6 @@ impl Os for Device {
             Ok(())
         })
     }
-}
-
-/// The segments of a directory, in their order.
-pub fn segments(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<SegmentName> = names.filter_map(|name| SegmentName::parse(&name)).collect();
-    names.sort();
-    names.iter().map(|name| dir.join(name.to_string())).collect()
 }
 
 /// The whole lines of a segment.

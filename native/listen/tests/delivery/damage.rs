@@ -3,7 +3,8 @@
 
 use super::{TICK, named};
 use crate::support::{
-    Intercepted, PATIENCE, append, dense, emit_each, listener_settings, numbers, open_producer, wait_until,
+    Intercepted, PATIENCE, append, dense, emit_each, listener_settings, numbers, open_producer, segment_lines,
+    wait_until,
 };
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, Round};
@@ -12,10 +13,9 @@ use listen::sink::file::{FileSink, FileSinkConfig};
 use listen::sink::{Now, Os, RealOs, Sink};
 use queue::control::Control;
 use queue::published::sinks::{SinkErrorType, SinkState};
-use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -49,15 +49,6 @@ impl Os for Damaged {
             Ok(()) => RealOs.write(file, bytes),
         }
     }
-}
-
-/// The records of every segment; each line must be whole.
-fn records(directory: &Path) -> Vec<Value> {
-    let mut segments: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    segments.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    segments.sort();
-    let texts = segments.iter().map(|path| fs::read_to_string(path).unwrap());
-    texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
 }
 
 /// A damage in the middle of the work, and its end: every record is in the segments once, and counted.
@@ -94,7 +85,7 @@ fn survives(errno: i32, expected: SinkErrorType, create: bool) {
         now.monotonic += TICK;
     }
     assert_eq!(row.state(), SinkState::Ok);
-    let all = records(&segments.path().join("s"));
+    let all = segment_lines(&segments.path().join("s"));
     assert_eq!(numbers(&all, 0), dense(20), "{expected:?}");
 }
 
@@ -163,5 +154,5 @@ fn a_panic_in_the_middle_of_a_write_is_counted_and_followed_by_a_leader_that_goe
     assert_eq!(control.page().listener_restarts.load(Ordering::Relaxed), 1);
     producer.close();
     assert!(listener.stop(PATIENCE));
-    assert_eq!(numbers(&records(segments.path()), 0), dense(50));
+    assert_eq!(numbers(&segment_lines(segments.path()), 0), dense(50));
 }

@@ -1,13 +1,12 @@
 //! Clocks that are set: ages use the monotonic clock, names and timestamps the wall clock.
 
-use crate::support::{INFO, dense, emit, listener_settings, numbers, open_producer};
+use crate::support::{self, INFO, dense, emit, listener_settings, numbers, open_producer};
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::Leader;
 use listen::sink::file::{FileSink, FileSinkConfig};
 use listen::sink::{Now, Sink};
 use queue::control::Control;
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,10 +23,9 @@ fn leader(queues: &Path, segments: &Path, now: Now) -> Leader {
 
 /// The lines of each segment, by their numbers.
 fn segments(directory: &Path) -> Vec<Vec<Value>> {
-    let mut paths: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    let paths = support::segments(directory);
     let read = |text: String| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let mut all: Vec<Vec<Value>> = paths.iter().map(|path| read(fs::read_to_string(path).unwrap())).collect();
+    let mut all: Vec<Vec<Value>> = paths.iter().map(|path| read(std::fs::read_to_string(path).unwrap())).collect();
     all.sort_by_key(|lines| lines[0]["segment"].as_u64());
     all
 }

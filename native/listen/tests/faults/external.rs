@@ -2,7 +2,7 @@
 
 use super::gone::remove;
 use super::{Place, emit_span, open, open_either};
-use crate::support::{PATIENCE, begun, dense, numbers, wait_until};
+use crate::support::{PATIENCE, begun, wait_until};
 use listen::service::Service;
 use queue::event::REQUEST;
 use queue::queue_file;
@@ -24,9 +24,7 @@ fn balance(place: &Place) -> Value {
 }
 
 fn assert_all_is_written(place: &Place, count: u64) {
-    let mut written = numbers(&place.lines(), 0);
-    written.sort_unstable();
-    assert_eq!(written, dense(count));
+    place.assert_written(0, count);
     let report = balance(place);
     assert!(report["balanced"].as_bool().unwrap(), "{}", report["problems"]);
 }

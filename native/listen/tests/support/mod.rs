@@ -15,9 +15,10 @@ pub use queues::*;
 use request::ids::RequestIds;
 use request::in_flight::InFlight;
 use request::in_flight::facts::Begun;
+use segments::segment::SegmentName;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -304,6 +305,21 @@ pub fn sequences(lines: &[Value]) -> Vec<u64> {
 
 pub fn dense(count: u64) -> Vec<u64> {
     (0..count).collect()
+}
+
+/// The plain segments of a directory, in their order.
+pub fn segments(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<SegmentName> = names.filter_map(|name| SegmentName::parse(&name)).collect();
+    names.sort();
+    names.iter().map(|name| dir.join(name.to_string())).collect()
+}
+
+/// The lines of these segments; each must be whole.
+pub fn segment_lines(directory: &Path) -> Vec<Value> {
+    let texts = segments(directory).into_iter().map(|path| fs::read_to_string(path).unwrap());
+    texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
 }
 
 /// Checks again and again until `reached`.
