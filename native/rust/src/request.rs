@@ -77,7 +77,7 @@ impl Log {
     #[must_use]
     pub fn begin(self, start: &RequestStart<'_>) -> Option<Request> {
         let now = now_monotonic_nano();
-        if self.service.leaves_out(now, || 1) {
+        if self.service.runtime.leaves_out(now, || 1) {
             return None;
         }
         let trace = self.ids.trace(start.traceparent);

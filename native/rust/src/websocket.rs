@@ -66,7 +66,7 @@ impl Connection {
     pub fn begin(log: Log, ids: RequestIds, start: ConnectionStart, headers: &[(&[u8], &[u8])]) -> Option<Self> {
         let started = now_monotonic_nano();
         let added = || AddedFields::of(log.requests.settings.recorded.of_headers(headers));
-        (!log.service.is_disabled(started)).then(|| Self::new(log, ids, start, added(), started))
+        (!log.service.runtime.is_off()).then(|| Self::new(log, ids, start, added(), started))
     }
 
     pub(crate) fn new(log: Log, ids: RequestIds, start: ConnectionStart, added: AddedFields, started: u64) -> Self {
