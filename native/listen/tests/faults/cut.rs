@@ -1,8 +1,8 @@
 //! Mapped files that are cut short: an access to a missing page is a SIGBUS, which must not end the process.
 
-use super::{Place, cut, emit_span, open};
+use super::{cut, emit_span, open};
 use crate::support::{
-    Bench, INFO, PATIENCE, SIZES, dense, emit, emit_each, numbers, payload, register, registered, wait_until,
+    Bench, INFO, PATIENCE, Place, SIZES, dense, emit, emit_each, numbers, payload, register, registered, wait_until,
 };
 use queue::layout::data_offset;
 use queue::memory::page_bytes;

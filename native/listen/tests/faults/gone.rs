@@ -1,7 +1,7 @@
 //! Directories and files that are removed while in use.
 
-use super::{Place, emit_span, open};
-use crate::support::{PATIENCE, child, child_directory, dense, numbers, wait_until};
+use super::{emit_span, open};
+use crate::support::{PATIENCE, Place, child, child_directory, dense, numbers, wait_until};
 use queue::system::now_monotonic_nano;
 use std::fs;
 use std::io::ErrorKind;

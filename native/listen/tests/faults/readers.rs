@@ -1,9 +1,9 @@
 //! The reader of a queue when names are removed: the lock's, the queue's, and that of the page that all share.
 
 use super::gone::remove;
-use super::{Place, emit_span, open};
+use super::{emit_span, open};
 use crate::support::{
-    INFO, Memory, PATIENCE, dense, emit, emit_each, listener_settings, numbers, open_producer, wait_until,
+    INFO, Memory, PATIENCE, Place, dense, emit, emit_each, listener_settings, numbers, open_producer, wait_until,
 };
 use listen::delivery::Delivery;
 use listen::leader::{Leader, Leadership};

@@ -6,7 +6,8 @@ mod queues;
 
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, ListenerSettings, Round};
-use listen::sink::{FileSink, Now, Segments, Sink, WriteError};
+use listen::service::Service;
+use listen::sink::{FileSink, FileSinkConfig, Now, Segments, Sink, SinkSettings, WriteError};
 use queue::control::Control;
 use queue::producer::{Producer, QueueSettings};
 use queue::published::totals;
@@ -320,6 +321,54 @@ pub fn segments(dir: &Path) -> Vec<PathBuf> {
 pub fn segment_lines(directory: &Path) -> Vec<Value> {
     let texts = segments(directory).into_iter().map(|path| fs::read_to_string(path).unwrap());
     texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
+}
+
+/// A directory for queues and one for segments.
+pub struct Place(TempDir);
+
+impl Place {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn queues(&self) -> PathBuf {
+        self.path().join("queues")
+    }
+
+    /// The queue files; none while there is no directory.
+    pub fn queue_files(&self) -> Vec<PathBuf> {
+        queue_file::list(&self.queues()).unwrap_or_default()
+    }
+
+    /// A file of the queue directory, by how its name begins.
+    pub fn file(&self, prefix: &str) -> PathBuf {
+        let mut paths = fs::read_dir(self.queues()).unwrap().map(|entry| entry.unwrap().path());
+        paths.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(prefix)).unwrap()
+    }
+
+    /// The lines of all segments.
+    pub fn lines(&self) -> Vec<Value> {
+        segment_lines(&self.path().join("segments"))
+    }
+
+    /// Every record of a thread is written once, in whatever order.
+    pub fn assert_written(&self, thread: u64, count: u64) {
+        let mut written = numbers(&self.lines(), thread);
+        written.sort_unstable();
+        assert_eq!(written, dense(count));
+    }
+}
+
+/// A process's logging, with an interval so long that only a flush writes.
+pub fn open_service(path: &Path, runs_listener: bool) -> Result<Arc<Service>, String> {
+    let queues = path.join("queues");
+    let listener = ListenerSettings { flush_interval: Duration::from_secs(3600), ..listener_settings(&queues) };
+    let sink = SinkSettings::File(FileSinkConfig::new(path.join("segments"), "test", "0000000000000000"));
+    Service::open(queue_settings(&queues), listener, sink, runs_listener)
 }
 
 /// Checks again and again until `reached`.
