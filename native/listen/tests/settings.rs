@@ -83,22 +83,8 @@ fn parts<'a>(schema: &'a Value, found: &mut Vec<&'a Value>) {
 #[test]
 fn the_schema_uses_no_keyword_that_is_not_read() {
     const READ: [&str; 16] = [
-        "type",
-        "const",
-        "enum",
-        "anyOf",
-        "minimum",
-        "maximum",
-        "pattern",
-        "items",
-        "maxItems",
-        "maxLength",
-        "uniqueItems",
-        "additionalProperties",
-        "propertyNames",
-        "description",
-        "unit",
-        "format",
+        "type", "const", "enum", "anyOf", "minimum", "maximum", "pattern", "items", "maxItems", "maxLength",
+        "uniqueItems", "additionalProperties", "propertyNames", "description", "unit", "format",
     ];
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     // The group only refers to the others.
