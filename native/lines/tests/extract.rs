@@ -15,7 +15,7 @@ type Facts = Map<String, Value>;
 /// Read the facts of a capture; fails for a repeated key or invalid JSON.
 fn facts(kind: BodyKind, head: &[u8], tail: &[u8], complete: bool) -> Facts {
     let body = Body { kind, head, tail, complete, text: BodyText::Withheld };
-    let (facts, out) = members(|out| drop(push_facts(out, &body, Semconv::Published)));
+    let (facts, out) = members(|out| push_facts(out, &body, Semconv::Published));
     let keys = facts.keys().map(|key| format!("{}:", json!(key)));
     assert_eq!(keys.filter(|key| count(&out, key.as_bytes()) != 1).count(), 0);
     facts

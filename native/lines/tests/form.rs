@@ -30,7 +30,7 @@ fn body<'a>(bytes: &'a [u8], head: usize, tail: usize, text: BodyText) -> Body<'
 
 fn facts(bytes: &[u8], head: usize, tail: usize) -> Map<String, Value> {
     let body = body(bytes, head, tail, BodyText::Withheld);
-    members(|out| drop(push_form(out, &body, Some(bytes.len() as u64)))).0
+    members(|out| push_form(out, &body, Some(bytes.len() as u64))).0
 }
 
 fn transcription(content: &[u8]) -> Vec<Vec<u8>> {

@@ -12,9 +12,9 @@ pub const HEAD: LineHead<'static> = LineHead {
 };
 
 /// The members that `push` appends to an object, and the object's text; invalid JSON fails.
-pub fn members(push: impl FnOnce(&mut Vec<u8>)) -> (Map<String, Value>, Vec<u8>) {
+pub fn members<R>(push: impl FnOnce(&mut Vec<u8>) -> R) -> (Map<String, Value>, Vec<u8>) {
     let mut out = b"{\"\":0".to_vec();
-    push(&mut out);
+    let _ = push(&mut out);
     out.push(b'}');
     let mut members: Map<String, Value> = serde_json::from_slice(&out).unwrap_or_else(|error| {
         panic!("{error}: {}", String::from_utf8_lossy(&out));

@@ -39,7 +39,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Version of the lines in a segment; raised with every change a reader could stumble over.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 /// The OpenTelemetry schema whose attribute names the lines use.
 pub(crate) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 /// How a segment's name ends.
