@@ -7,29 +7,10 @@ use std::path::Path;
 
 /// What a producer without requests needs, and what the text of its queue directory says.
 const OF_LINES: [&str; 23] = [
-    "service_name",
-    "queue_directory",
-    "queue_bytes",
-    "max_record_bytes",
-    "in_flight_slots",
-    "overflow_info_ratio",
-    "flush_bytes",
-    "level",
-    "enabled",
-    "sink",
-    "fallback",
-    "additional_sinks",
-    "redact_fields",
-    "redact_patterns",
-    "redact_custom",
-    "redact_replacement",
-    "directory",
-    "capture_hash_key_file",
-    "audit",
-    "audit_sink",
-    "audit_chain",
-    "audit_directory",
-    "audit_chain_key_file",
+    "service_name", "queue_directory", "queue_bytes", "max_record_bytes", "in_flight_slots", "overflow_info_ratio",
+    "flush_bytes", "level", "enabled", "sink", "fallback", "additional_sinks", "redact_fields", "redact_patterns",
+    "redact_custom", "redact_replacement", "directory", "capture_hash_key_file", "audit", "audit_sink", "audit_chain",
+    "audit_directory", "audit_chain_key_file",
 ];
 const ALLOWED: &str = " Allowed: ";
 

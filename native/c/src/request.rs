@@ -6,7 +6,7 @@ use crate::log::Log;
 use crate::model::{Model, Named, Tensor, named};
 use crate::text::Text;
 use inferlog::{Content, Ending, RequestIds};
-use request::ids::hex16;
+use queue::hex;
 use std::ffi::c_char;
 use std::ptr;
 
@@ -128,9 +128,9 @@ pub unsafe extern "C" fn inferlog_request_ids(request: *const Request, ids: *mut
     let (Some(request), Some(ids)) = (unsafe { (request.as_ref(), ids.as_mut()) }) else { return false };
     let trace = &request.ids().trace;
     let (high, low) = trace.trace_id.split_at(8);
-    let half = |bytes: &[u8]| hex16(bytes.try_into().unwrap_or_default());
+    let half = |bytes: &[u8]| hex::of_id(bytes.try_into().unwrap_or_default());
     put(&mut ids.trace_id, &[half(high), half(low)].concat());
-    put(&mut ids.span_id, &hex16(trace.span_id));
+    put(&mut ids.span_id, &hex::of_id(trace.span_id));
     put(&mut ids.request_id, &request.ids().request_id());
     true
 }

@@ -23,7 +23,6 @@ use scan::{Visit, scan};
 use queue::record::{Body, BodyKind};
 use std::ops::Range;
 
-mod decode;
 mod facts;
 mod form;
 mod keys;

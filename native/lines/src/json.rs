@@ -2,9 +2,8 @@
 
 pub mod bounded;
 pub mod escape;
-pub mod hex;
-pub mod lex;
-pub mod number;
-pub mod rewrite;
-pub mod text;
+pub(crate) mod lex;
+pub(crate) mod number;
+pub(crate) mod rewrite;
+pub(crate) mod text;
 pub mod timestamp;

@@ -18,7 +18,7 @@ pub mod extract;
 pub mod json;
 pub mod names;
 pub mod plan;
-pub mod rate;
+mod rate;
 pub mod redact;
 pub mod series;
 pub mod terminal;

@@ -51,7 +51,7 @@ const NOT_JSON: &[u8] = br#","redaction":"the record was not valid JSON"}"#;
 const FIELD: &str = "field";
 const LONGEST_REPLACEMENT: usize = 256;
 /// Most rules of one parameter.
-pub const MAX_RULES: usize = 256;
+pub(crate) const MAX_RULES: usize = 256;
 
 /// The redaction as the configuration describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl Rules {
 
     /// Whether texts are searched for what looks like a secret.
     #[must_use]
-    pub fn has_patterns(&self) -> bool {
+    pub(crate) fn has_patterns(&self) -> bool {
         !self.patterns.is_empty()
     }
 
@@ -180,7 +180,7 @@ impl Redaction {
 
     /// Append the name of a user's event, a JSON string. No rule for a field names it.
     #[inline(never)]
-    pub fn push_event_name(&mut self, out: &mut Vec<u8>, name: &[u8]) {
+    pub(crate) fn push_event_name(&mut self, out: &mut Vec<u8>, name: &[u8]) {
         if *self.event.0 != *name {
             let kept = self.label("", &name[1..name.len() - 1]);
             self.event = (name.into(), kept.map(|kept| [b"\"", &kept[..], b"\""].concat()));

@@ -33,7 +33,7 @@ use tenants::{TenantNames, TenantNumbers, Tenants};
 mod engines;
 pub mod histogram;
 mod labels;
-pub mod observe;
+pub(crate) mod observe;
 mod routes;
 mod snapshot;
 mod tenants;

@@ -1,19 +1,12 @@
 //! Compressed bodies: what their captured beginning holds is read, and the line says where something may be missing.
 
-use lines::encode::{Encoder, LineHead};
+use crate::support::HEAD;
+use lines::encode::Encoder;
 use queue::event::EventSchema;
 use queue::record::{BodyText, Scratch};
 use request::capture::{Captured, Content, TextCapture, TextLimit};
 use serde_json::{Map, Value, json};
 use std::io::Write;
-
-const HEAD: LineHead<'static> = LineHead {
-    time_unix_nano: 1_795_237_200_123_456_789,
-    severity: 9,
-    boot_id: "0123456789abcdef",
-    pid: 42,
-    seq: Some(7),
-};
 
 /// `ANSWER` by the `brotli` of Node.js.
 const BROTLI: &str = concat!(

@@ -1,5 +1,6 @@
 //! Each line parses to the pushed values, in the promised order, and is appended whole or not at all.
 
+use crate::support::HEAD;
 use lines::encode::{Encoder, LineHead};
 use lines::json::bounded::DEEPEST;
 use lines::plan::LinePlan;
@@ -8,13 +9,6 @@ use queue::event::EventSchema;
 use queue::record::{Body, BodyKind, BodyText, Malformed, Scratch, Trace};
 use serde_json::{Map, Value, json};
 
-const HEAD: LineHead<'static> = LineHead {
-    time_unix_nano: 1_795_237_200_123_456_789,
-    severity: 9,
-    boot_id: "0123456789abcdef",
-    pid: 42,
-    seq: Some(7),
-};
 const HEAD_TEXT: &str = concat!(
     r#"{"timestamp":"2026-11-21T05:00:00.123456789Z","severity_text":"INFO","event_name":"e","#,
     r#""boot_id":"0123456789abcdef","pid":42,"seq":7"#

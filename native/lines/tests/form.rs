@@ -1,5 +1,6 @@
 //! Forms that requests upload: small parts by name, the file only by name, type and size.
 
+use crate::support::members;
 use lines::extract::{UnknownStreams, push_form, push_texts};
 use queue::record::{Body, BodyKind, BodyText};
 use serde_json::{Map, Value, json};
@@ -27,22 +28,9 @@ fn body<'a>(bytes: &'a [u8], head: usize, tail: usize, text: BodyText) -> Body<'
     Body { kind: BodyKind::RequestForm, head, tail, complete, text }
 }
 
-fn members(push: impl FnOnce(&mut Vec<u8>)) -> Map<String, Value> {
-    let mut out = b"{\"\":0".to_vec();
-    push(&mut out);
-    out.push(b'}');
-    let mut members: Map<String, Value> = serde_json::from_slice(&out).unwrap_or_else(|error| {
-        panic!("{error}: {}", String::from_utf8_lossy(&out));
-    });
-    members.remove("");
-    members
-}
-
 fn facts(bytes: &[u8], head: usize, tail: usize) -> Map<String, Value> {
     let body = body(bytes, head, tail, BodyText::Withheld);
-    members(|out| {
-        push_form(out, &body, Some(bytes.len() as u64));
-    })
+    members(|out| push_form(out, &body, Some(bytes.len() as u64))).0
 }
 
 fn transcription(content: &[u8]) -> Vec<Vec<u8>> {
@@ -115,7 +103,7 @@ fn the_text_of_a_form_is_written_if_it_may_and_its_file_is_a_digest() {
     let content = b"RIFF the secret";
     let whole = form(&transcription(content));
     let texts = |head, tail, text| {
-        members(|out| push_texts(out, &body(&whole, head, tail, text), Some(&[7; 32]), UnknownStreams::Written))
+        members(|out| push_texts(out, &body(&whole, head, tail, text), Some(&[7; 32]), UnknownStreams::Written)).0
     };
     let hash = format!("blake3-keyed:{}", blake3::keyed_hash(&[7; 32], content).to_hex());
     assert_eq!(

@@ -10,4 +10,5 @@ mod form;
 mod messages;
 mod packed;
 mod redact;
+mod support;
 mod terminal;

@@ -1,5 +1,6 @@
 //! The messages that are read from bodies, whole and cut.
 
+use crate::support::members;
 use lines::extract::{UnknownStreams, push_texts};
 use queue::record::{Body, BodyKind, BodyText};
 use serde_json::{Map, Value, json};
@@ -12,14 +13,7 @@ const KEY: [u8; 32] = [7; 32];
 
 /// The members that a body gives; invalid JSON fails.
 fn texts_of(body: &Body<'_>, key: Option<&[u8; 32]>) -> Map<String, Value> {
-    let mut out = b"{\"\":0".to_vec();
-    push_texts(&mut out, body, key, UnknownStreams::Written);
-    out.push(b'}');
-    let mut members: Map<String, Value> = serde_json::from_slice(&out).unwrap_or_else(|error| {
-        panic!("{error}: {}", String::from_utf8_lossy(&out));
-    });
-    members.remove("");
-    members
+    members(|out| push_texts(out, body, key, UnknownStreams::Written)).0
 }
 
 fn texts(kind: BodyKind, head: &[u8], tail: &[u8], complete: bool) -> Map<String, Value> {

@@ -1,6 +1,7 @@
 //! No secret is in the line, however it is spelled; the line stays JSON, and the rest is unchanged.
 
-use ::lines::encode::{Encoder, LineHead};
+use crate::support::HEAD;
+use ::lines::encode::Encoder;
 use ::lines::redact::{RedactionSettings, Rules};
 use queue::event::EventSchema;
 use queue::record::Scratch;
@@ -14,13 +15,6 @@ mod patterns;
 mod refused;
 mod streams;
 
-const HEAD: LineHead<'static> = LineHead {
-    time_unix_nano: 1_795_237_200_123_456_789,
-    severity: 9,
-    boot_id: "0123456789abcdef",
-    pid: 42,
-    seq: Some(7),
-};
 const ALL: [&str; 5] = ["email", "phone", "card", "key", "bearer"];
 
 fn settings(fields: &[&str], patterns: &[&str]) -> RedactionSettings {

@@ -293,7 +293,7 @@ impl QueueReader {
 
     /// The sink took only the first `lines` of a batch, and this queue's lines come next: reads its records among them
     /// again, for a release; returns how many of `lines` were reports about this queue, and how many were its records.
-    pub fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> (u64, u64) {
+    pub(crate) fn reread_lines(&mut self, lines: u64, encoder: &mut Encoder) -> (u64, u64) {
         let reported = self.keep_reported(lines);
         self.read = self.file.ring().tail();
         self.sequence = self.file.full_sequence(self.read.sequence);
@@ -306,7 +306,7 @@ impl QueueReader {
 
     /// A listener that died had written the records up to `last`, but not released them: reads them, and returns how
     /// many they are.
-    pub fn read_up_to(&mut self, last: u64, encoder: &mut Encoder) -> u64 {
+    pub(crate) fn read_up_to(&mut self, last: u64, encoder: &mut Encoder) -> u64 {
         self.look_after_owner();
         let (mut lines, mut records) = (Vec::new(), 0);
         while self.sequence <= last {
@@ -366,7 +366,7 @@ impl QueueReader {
     }
 
     /// Checks whether the owner has died; from then on the rest of the queue is recovered.
-    pub fn look_after_owner(&mut self) {
+    pub(crate) fn look_after_owner(&mut self) {
         if self.orphaned.is_some() {
             return;
         }

@@ -179,36 +179,36 @@ impl Delivery {
 
     /// Whether a batch is under way.
     #[must_use]
-    pub fn has_batch(&self) -> bool {
+    pub(crate) fn has_batch(&self) -> bool {
         self.batch.is_some()
     }
 
     /// Whether there are records about the sinks to write.
     #[must_use]
-    pub fn has_notices(&self) -> bool {
+    pub(crate) fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
 
     /// Puts a report about removed segments into the next batch.
-    pub fn note_removed(&mut self, report: &(u8, Scratch), now: Now) {
+    pub(crate) fn note_removed(&mut self, report: &(u8, Scratch), now: Now) {
         self.notices.removed(report, now.unix_nano);
     }
 
     /// Whether another sink can replace the primary.
     #[must_use]
-    pub fn has_fallback(&self) -> bool {
+    pub(crate) fn has_fallback(&self) -> bool {
         self.fallback.is_some()
     }
 
     /// Whether there are additional sinks.
     #[must_use]
-    pub fn has_copies(&self) -> bool {
+    pub(crate) fn has_copies(&self) -> bool {
         !self.copies.is_empty()
     }
 
     /// Whether a batch has waited for at least `time`.
     #[must_use]
-    pub fn is_held_since(&self, now: Now, time: Duration) -> bool {
+    pub(crate) fn is_held_since(&self, now: Now, time: Duration) -> bool {
         self.has_batch() && now.monotonic >= self.taken + time
     }
 
@@ -222,7 +222,7 @@ impl Delivery {
 
     /// Returns an empty buffer for the next batch, with the records about the sinks if it `reports`, and the number of
     /// their lines.
-    pub fn begin_batch(&mut self, capacity: usize, reports: bool) -> Batch {
+    pub(crate) fn begin_batch(&mut self, capacity: usize, reports: bool) -> Batch {
         let mut lines = std::mem::take(&mut self.spare);
         lines.clear();
         lines.reserve(capacity);
@@ -247,7 +247,7 @@ impl Delivery {
 
     /// How many lines of the batch are certainly written.
     #[must_use]
-    pub fn written_lines(&self) -> u64 {
+    pub(crate) fn written_lines(&self) -> u64 {
         self.batch.as_ref().map_or(0, |batch| crate::sink::count_lines(&batch.lines[..self.written]))
     }
 
@@ -337,7 +337,7 @@ impl Delivery {
     }
 
     /// Checks for sinks that hang, and does periodic work while there is no batch.
-    pub fn check_sinks(&mut self, now: Now) {
+    pub(crate) fn check_sinks(&mut self, now: Now) {
         let outlets = [Some(&mut self.primary), self.fallback.as_mut()];
         let mut news = Vec::new();
         let mut well = false;
@@ -369,7 +369,7 @@ impl Delivery {
 
     /// CPU time of the sinks' threads.
     #[must_use]
-    pub fn cpu_nano(&self) -> u64 {
+    pub(crate) fn cpu_nano(&self) -> u64 {
         let outlets = [Some(&self.primary), self.fallback.as_ref()].into_iter().flatten();
         outlets.map(|outlet| outlet.worker.cpu_nano()).chain(self.copies.iter().map(Copies::cpu_nano)).sum()
     }

@@ -23,7 +23,7 @@ use queue::queue_file::QueueFile;
 use queue::record::Scratch;
 use queue::report;
 use queue::severity::{INFO, WARN};
-use queue::system::{mask_signals, now_boottime_nano, now_unix_nano};
+use queue::system::mask_signals;
 use segments::clock_steps::{ClockSteps, Moment};
 use segments::compress::{self, Pace};
 use segments::retention::{self, Limits, Removed};
@@ -96,7 +96,7 @@ pub struct Compression {
 }
 
 /// Takes a report of removed segments; returns whether it was accepted.
-pub type Report<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
+pub(crate) type Report<'a> = &'a mut dyn FnMut(Reason, &Removed) -> bool;
 
 /// The rounds, without a thread.
 pub struct Rounds<S: Store = RealStore> {
@@ -111,14 +111,12 @@ pub struct Rounds<S: Store = RealStore> {
     given_up: HashSet<SegmentName>,
     /// Unix nanoseconds before which nothing is compressed.
     rest_until: u64,
-    /// A clock that is never set.
-    boottime_nano: Box<dyn Fn() -> u64 + Send>,
 }
 
 impl Rounds {
     /// Does one round at once, without a pace. For other crates, which else would each compile the rounds anew.
     pub fn once(settings: HousekeepingSettings, words: &'static HousekeepingWords, report: Report<'_>) {
-        Self::new(settings, words, RealStore, Default::default()).round(now_unix_nano(), &mut |_| true, report);
+        Self::new(settings, words, RealStore, Default::default()).round(Moment::read(), &mut |_| true, report);
     }
 }
 
@@ -132,36 +130,28 @@ impl<S: Store> Rounds<S> {
         unreported: [Removed; REASONS.len()],
     ) -> Self {
         let (announced, given_up) = (HashSet::new(), HashSet::new());
-        let boottime_nano = Box::new(now_boottime_nano);
-        Self { settings, words, store, unreported, announced, given_up, rest_until: 0, boottime_nano }
-    }
-
-    /// Replaces the clock that is never set.
-    #[must_use]
-    pub fn by_clock(mut self, boottime_nano: impl Fn() -> u64 + Send + 'static) -> Self {
-        self.boottime_nano = Box::new(boottime_nano);
-        self
+        Self { settings, words, store, unreported, announced, given_up, rest_until: 0 }
     }
 
     /// Does one round in each directory; returns whether there may be more to compress.
-    pub fn round(&mut self, now_unix_nano: u64, pace: Pace<'_>, report: Report<'_>) -> bool {
+    pub fn round(&mut self, now: Moment, pace: Pace<'_>, report: Report<'_>) -> bool {
         let mut more = false;
         for dir in self.settings.directories.clone() {
-            match self.round_in(&dir, now_unix_nano, pace, report) {
+            match self.round_in(&dir, now, pace, report) {
                 Ok(compressed) => more |= compressed,
                 // No segment was written there yet, or the work was ended.
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Interrupted) => {}
-                Err(_) => self.count_error(now_unix_nano),
+                Err(_) => self.count_error(now.unix_nano),
             }
         }
         more
     }
 
-    fn round_in(&mut self, dir: &Path, now_unix_nano: u64, pace: Pace<'_>, report: Report<'_>) -> io::Result<bool> {
+    fn round_in(&mut self, dir: &Path, now: Moment, pace: Pace<'_>, report: Report<'_>) -> io::Result<bool> {
         let lock = dir.join(format!(".{}.housekeeping.lock", self.settings.prefix));
         let Attempt::Acquired(lock) = ProcessLock::try_acquire(&lock, true)? else { return Ok(false) };
         let mut clock = lock.with_file(ClockSteps::read);
-        clock.see(Moment { unix_nano: now_unix_nano, boottime_nano: (self.boottime_nano)() });
+        clock.see(now);
         lock.with_file(|file| clock.write(file));
         let mut inventory = Inventory::take(&mut self.store, dir, &self.settings.prefix)?;
         for leftover in &inventory.leftovers {
@@ -184,7 +174,7 @@ impl<S: Store> Rounds<S> {
             dir,
             &mut inventory,
             limits,
-            (now_unix_nano, &clock),
+            (now.unix_nano, &clock),
             &mut goes_on,
             &mut announce,
         );
@@ -196,7 +186,7 @@ impl<S: Store> Rounds<S> {
         report_all(words, unreported, report);
         outcome.error.map_or(Ok(()), Err)?;
         self.announced.clear();
-        self.compress_one(dir, &inventory, now_unix_nano, pace)
+        self.compress_one(dir, &inventory, now.unix_nano, pace)
     }
 
     fn compress_one(&mut self, dir: &Path, inventory: &Inventory, now: u64, pace: Pace<'_>) -> io::Result<bool> {
@@ -328,7 +318,7 @@ impl Housekeeper {
         let Some(settings) = self.settings.take().filter(|settings| settings.limits.quota_bytes > 0) else { return };
         let last = HousekeepingSettings { directories, compression: None, ..settings };
         let unreported = self.words.unreported().map(Removed::from);
-        Rounds::new(last, self.words, RealStore, unreported).round(now_unix_nano(), &mut |_| goes_on(), report);
+        Rounds::new(last, self.words, RealStore, unreported).round(Moment::read(), &mut |_| goes_on(), report);
     }
 
     /// Ends the threads, and waits for them only as long as a step may take: their work can be interrupted anywhere.
@@ -393,7 +383,7 @@ fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &Queu
             }
             goes_on() && (spent.is_zero() || rotation.asked() == asked)
         };
-        let more = rounds.round(now_unix_nano(), &mut pace, &mut |reason, removed| put(queue, reason, removed));
+        let more = rounds.round(Moment::read(), &mut pace, &mut |reason, removed| put(queue, reason, removed));
         rotation.answer(asked);
         while !more && goes_on() && !is_due() && rotation.asked() == asked {
             rotation.wait(asked, LOOK_INTERVAL);
@@ -409,7 +399,7 @@ fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
 }
 
 /// The severity and the values of a `segments.removed` record.
-pub fn report_of(reason: Reason, removed: &Removed) -> (u8, Scratch) {
+pub(crate) fn report_of(reason: Reason, removed: &Removed) -> (u8, Scratch) {
     let mut payload = Scratch::new();
     payload.push_str(reason.name());
     payload.push_uint(removed.segments);

@@ -171,7 +171,7 @@ impl Leader {
 
     /// Whether there are queues that no other listener can find, and that are not at their ends.
     #[must_use]
-    pub fn has_vanished_queues(&self) -> bool {
+    pub(crate) fn has_vanished_queues(&self) -> bool {
         self.lost_leadership && !self.queues.is_empty()
     }
 
@@ -410,7 +410,7 @@ impl Leader {
 
     /// CPU time of the sinks' threads.
     #[must_use]
-    pub fn sinks_cpu_nano(&self) -> u64 {
+    pub(crate) fn sinks_cpu_nano(&self) -> u64 {
         self.delivery.cpu_nano()
     }
 

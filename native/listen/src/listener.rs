@@ -42,7 +42,7 @@ enum LeadResult {
 }
 
 /// Opens every sink; called by the thread that leads, and again after a panic.
-pub type OpenSinks = Box<dyn FnMut() -> Result<Sinks, String> + Send>;
+pub(crate) type OpenSinks = Box<dyn FnMut() -> Result<Sinks, String> + Send>;
 
 /// A running listener thread. Dropping it without `stop` leaves the thread running.
 pub struct Listener {
@@ -118,7 +118,7 @@ impl Listener {
     }
 
     /// Lets the thread drain its process's queue and end, within `deadline`. Waits for nothing.
-    pub fn begin_stop(&self, deadline: Duration) {
+    pub(crate) fn begin_stop(&self, deadline: Duration) {
         let stop_at = now_monotonic_nano().saturating_add(deadline.as_nanos() as u64).max(1);
         self.shared.stop_at.store(stop_at, Ordering::Release);
         self.control.request_flush();

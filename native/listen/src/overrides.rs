@@ -38,7 +38,7 @@ pub enum Change {
 
 /// A change as its record reports it: JSON texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuntimeChange {
+pub(crate) struct RuntimeChange {
     pub what: &'static str,
     pub from: String,
     pub to: String,

@@ -137,20 +137,6 @@ impl Service {
         Ok(())
     }
 
-    /// Whether an operator has switched logging off at `now` (monotonic nanoseconds).
-    #[inline]
-    #[must_use]
-    pub fn is_disabled(&self, now: u64) -> bool {
-        self.runtime.is_active() && self.runtime.is_disabled(now)
-    }
-
-    /// Whether requests that begin at `now` are not recorded; `requests` counts them for a comparison.
-    #[inline]
-    #[must_use]
-    pub fn leaves_out(&self, now: u64, requests: impl FnOnce() -> u64) -> bool {
-        self.runtime.is_active() && self.runtime.leaves_out(now, requests)
-    }
-
     /// Waits until everything accepted before this call is written, at most `deadline`. Returns whether it is.
     #[must_use]
     pub fn flush(&self, deadline: Duration) -> bool {

@@ -19,14 +19,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub mod console;
-pub mod datagram;
+pub(crate) mod datagram;
 pub mod file;
 mod live;
-pub mod null;
-pub mod os;
+pub(crate) mod null;
+pub(crate) mod os;
 pub mod settings;
-pub mod stdout;
-pub mod unix;
+pub(crate) mod stdout;
+pub(crate) mod unix;
 mod writeback;
 
 pub use console::ConsoleSink;

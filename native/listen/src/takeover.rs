@@ -45,7 +45,7 @@ pub struct Findings {
 }
 
 /// What segments hold, by process.
-pub type Standing = HashMap<u64, Left>;
+pub(crate) type Standing = HashMap<u64, Left>;
 
 /// What segments hold of one process.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl Left {
 
 /// Skips the records that are `standing` in segments, written by the last leader: they are released, and not written
 /// again. Returns how many records of queues they are.
-pub fn read_written(standing: &Standing, queues: &mut [QueueReader], encoder: &mut Encoder) -> u64 {
+pub(crate) fn read_written(standing: &Standing, queues: &mut [QueueReader], encoder: &mut Encoder) -> u64 {
     let mut records = 0;
     for queue in queues {
         let Some(left) = standing.get(&queue.file.header().boot_id) else { continue };

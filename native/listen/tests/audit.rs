@@ -3,8 +3,8 @@
 
 mod device;
 
-use crate::support::{INFO, assert_books_balance, dense, emit, listener_settings, numbers, queue_settings, register};
-use device::{Device, DieAfter, DieBefore, Fail, Fault, HalfThenFail, parsed, segments};
+use crate::support::{INFO, assert_books_balance, dense, emit, listener_settings, numbers, open_producer, segments};
+use device::{Device, DieAfter, DieBefore, Fail, Fault, HalfThenFail, parsed};
 use listen::delivery::Delivery;
 use listen::leader::{Leader, ListenerSettings};
 use listen::sink::file::{ChainSettings, DurableSettings, FileSink, FileSinkConfig};
@@ -75,8 +75,7 @@ impl Lane {
     fn new(faults: &[(usize, Fault)]) -> Self {
         let (queues, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let producers = (0..PRODUCERS).map(|_| {
-            let producer = Producer::open(queue_settings(queues.path())).unwrap();
-            let event = register(&producer);
+            let (producer, event) = open_producer(queues.path());
             (producer, event)
         });
         let producers = producers.collect();

@@ -1,6 +1,6 @@
 //! Waiting for a release: by the word of the ring itself, through any mapping of the queue file, woken by the leader.
 
-use crate::support::{Bench, INFO, PATIENCE, emit, register};
+use crate::support::{Bench, INFO, PATIENCE, emit, registered};
 use queue::commits::is_before;
 use queue::queue_file::QueueFile;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -12,8 +12,7 @@ const FOR_EVER: Duration = Duration::from_secs(100_000);
 #[test]
 fn a_process_that_waits_for_a_release_is_woken_by_it_through_any_mapping() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     let own = std::sync::Arc::clone(&producer.queue().unwrap().file);
     let other = QueueFile::open(&own.path).unwrap();
     let (reported, woken) = channel();
@@ -38,8 +37,7 @@ fn a_process_that_waits_for_a_release_is_woken_by_it_through_any_mapping() {
 #[test]
 fn a_wait_for_what_is_released_already_returns_at_once() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     assert!(emit(&producer, event, INFO, 0, 0));
     bench.drain();
     producer.queue().unwrap().file.wait_released(0, FOR_EVER);

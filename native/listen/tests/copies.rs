@@ -1,11 +1,11 @@
 //! Copied, moved and lying queue directories: no byte of a segment is destroyed unless an available queue holds it, and
 //! the records of the queues are written, once if that can be known.
 
-use crate::support::{INFO, dense, emit, listener_settings, numbers, queue_settings, register};
+use crate::support::{Intercepted, dense, emit_each, listener_settings, numbers, open_producer};
 use listen::delivery::{Delivery, Kept, Sinks};
 use listen::leader::Leader;
 use listen::sink::file::{DurableSettings, FileSink, FileSinkConfig};
-use listen::sink::{Now, Segments, Sink, WriteError};
+use listen::sink::{Now, Sink};
 use queue::control::{Control, PRIMARY_SLOT};
 use queue::producer::Producer;
 use queue::queue_file;
@@ -14,44 +14,11 @@ use segments::verify::{Request, verify};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// What happens once the lines of a write are in the segment, before the sink returns.
 type Hook = Box<dyn FnMut() + Send>;
-
-/// A file sink that does something during a write.
-struct Watched {
-    inner: FileSink,
-    /// Once the lines are in the segment, before the sink returns.
-    written: Option<Hook>,
-}
-
-impl Sink for Watched {
-    fn name(&self) -> &'static str {
-        "watched"
-    }
-    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
-        self.inner.prepare(bytes, now)
-    }
-    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
-        let written = self.inner.write(lines, records, now);
-        self.written.iter_mut().for_each(|hook| hook());
-        written
-    }
-    fn maintain(&mut self, now: Now) -> io::Result<()> {
-        self.inner.maintain(now)
-    }
-    fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
-        self.inner.close(now, footer)
-    }
-    fn segments(&self) -> Option<Segments<'_>> {
-        self.inner.segments()
-    }
-    fn is_durable(&self) -> bool {
-        self.inner.is_durable()
-    }
-}
 
 /// A place with queues and segments, and leaders that come and go.
 struct Place {
@@ -72,11 +39,16 @@ impl Place {
         self.root.path().join(name)
     }
 
-    fn leader(&mut self, queues: &str, written: Option<Hook>) -> Leader {
+    fn leader(&mut self, queues: &str, mut written: Option<Hook>) -> Leader {
         self.leaders += 1;
         let mut config = FileSinkConfig::new(self.path("logs"), "test", format!("{:016x}", self.leaders));
         config.durable = self.is_durable.then(DurableSettings::default);
-        let sink = Box::new(Watched { inner: FileSink::open(config).unwrap(), written }) as Box<dyn Sink>;
+        let inner = FileSink::open(config).unwrap();
+        let sink: Box<dyn Sink> = Box::new(Intercepted::new(inner, move |inner, _, lines, records, now| {
+            let done = inner.write(lines, records, now);
+            written.iter_mut().for_each(|hook| hook());
+            done
+        }));
         let sinks = Sinks { kept: Kept::clone(&self.kept), ..Sinks::from(sink) };
         let queues = self.path(queues);
         let control = Control::open(&queues).unwrap();
@@ -92,9 +64,7 @@ impl Place {
     }
 
     fn producer(&self) -> (Producer, u16) {
-        let producer = Producer::open(queue_settings(&self.path("queues"))).unwrap();
-        let event = register(&producer);
-        (producer, event)
+        open_producer(&self.path("queues"))
     }
 
     /// The bytes of every segment.
@@ -154,8 +124,16 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-fn emit_all(producer: &(Producer, u16), numbers: std::ops::Range<u64>) {
-    numbers.for_each(|n| assert!(emit(&producer.0, producer.1, INFO, 0, n)));
+/// A place whose queues were copied within a write of the first ten of thirty records, all of which are written since.
+fn copied_within_a_write(is_durable: bool) -> (Place, (Producer, u16), Leader) {
+    let mut place = Place::new(is_durable);
+    let producer = place.producer();
+    emit_each(&producer.0, producer.1, 0, 0..10);
+    let mut leader = place.leader("queues", Some(place.copy()));
+    rounds(&mut leader);
+    emit_each(&producer.0, producer.1, 0, 10..30);
+    rounds(&mut leader);
+    (place, producer, leader)
 }
 
 /// Everything that was in the segments is still there, byte for byte.
@@ -166,13 +144,7 @@ fn assert_kept(before: &BTreeMap<String, Vec<u8>>, after: &BTreeMap<String, Vec<
 #[test]
 fn a_copy_made_within_a_write_destroys_nothing_that_was_written_since_and_doubles_nothing() {
     for is_durable in [false, true] {
-        let mut place = Place::new(is_durable);
-        let producer = place.producer();
-        emit_all(&producer, 0..10);
-        let mut leader = place.leader("queues", Some(place.copy()));
-        rounds(&mut leader);
-        emit_all(&producer, 10..30);
-        rounds(&mut leader);
+        let (mut place, producer, mut leader) = copied_within_a_write(is_durable);
         producer.0.close();
         rounds(&mut leader);
         leader.close(now());
@@ -190,13 +162,7 @@ fn a_copy_made_within_a_write_destroys_nothing_that_was_written_since_and_double
 #[test]
 fn a_copy_whose_original_is_still_written_is_left_alone() {
     for is_durable in [false, true] {
-        let mut place = Place::new(is_durable);
-        let producer = place.producer();
-        emit_all(&producer, 0..10);
-        let mut leader = place.leader("queues", Some(place.copy()));
-        rounds(&mut leader);
-        emit_all(&producer, 10..30);
-        rounds(&mut leader);
+        let (mut place, producer, mut leader) = copied_within_a_write(is_durable);
         let before = place.bytes();
 
         place.recover("copy");
@@ -218,10 +184,10 @@ fn a_copy_is_all_that_is_left_of_a_host_and_its_records_are_written_once() {
     for is_durable in [false, true] {
         let mut place = Place::new(is_durable);
         let producer = place.producer();
-        emit_all(&producer, 0..10);
+        emit_each(&producer.0, producer.1, 0, 0..10);
         let mut leader = place.leader("queues", None);
         rounds(&mut leader);
-        emit_all(&producer, 10..30);
+        emit_each(&producer.0, producer.1, 0, 10..30);
         drop(leader);
         copy_directory(&place.path("queues"), &place.path("copy"));
         let before = place.bytes();
@@ -234,13 +200,8 @@ fn a_copy_is_all_that_is_left_of_a_host_and_its_records_are_written_once() {
 
 #[test]
 fn a_queue_directory_that_was_moved_is_recovered_as_if_it_stood_where_it_was() {
-    let mut place = Place::new(true);
-    let producer = place.producer();
-    emit_all(&producer, 0..10);
     // Not committed, and so cut off and written again.
-    let mut leader = place.leader("queues", Some(Box::new(|| std::panic::resume_unwind(Box::new("killed")))));
-    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rounds(&mut leader))).is_err());
-    drop(leader);
+    let (mut place, producer) = died_within_a_commit();
     drop(producer);
     let before = place.bytes();
     fs::rename(place.path("queues"), place.path("moved")).unwrap();
@@ -254,7 +215,7 @@ fn a_queue_directory_that_was_moved_is_recovered_as_if_it_stood_where_it_was() {
 fn died_within_a_commit() -> (Place, (Producer, u16)) {
     let mut place = Place::new(true);
     let producer = place.producer();
-    emit_all(&producer, 0..10);
+    emit_each(&producer.0, producer.1, 0, 0..10);
     let mut leader = place.leader("queues", Some(Box::new(|| std::panic::resume_unwind(Box::new("killed")))));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rounds(&mut leader))).is_err());
     drop(leader);

@@ -1,7 +1,7 @@
 //! The leader's count of the records that sinks took equals the queues' count of written records: at any end of a
 //! leader, on any page.
 
-use crate::support::{Bench, INFO, PATIENCE, assert_books_balance, emit, listener_settings, register};
+use crate::support::{Bench, INFO, PATIENCE, assert_books_balance, emit, emit_each, listener_settings, registered};
 use listen::delivery::Delivery;
 use listen::leader::{Leader, Round};
 use queue::control::Control;
@@ -19,9 +19,8 @@ fn taken(directory: &Path) -> (u64, u64) {
 #[test]
 fn the_listeners_own_lines_are_taken_and_come_from_no_queue() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..3).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..3);
     assert!(!producer.emit(event, INFO, &[0; 10_000]), "too large");
     producer.close();
     bench.drain();
@@ -34,10 +33,9 @@ fn the_listeners_own_lines_are_taken_and_come_from_no_queue() {
 fn what_a_leader_has_written_of_a_batch_is_counted_when_it_gives_the_rest_back() {
     for written in 0..6 {
         let mut bench = Bench::new();
-        let producer = bench.producer();
-        let event = register(&producer);
+        let (producer, event) = registered(bench.producer());
         assert!(!producer.emit(event, INFO, &[0; 10_000]), "too large");
-        (0..4).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+        emit_each(&producer, event, 0, 0..4);
         bench.sink.taken().faults.push_back(written);
         bench.round(Duration::from_millis(1), true);
         bench.change_leader();
@@ -53,9 +51,8 @@ fn what_a_leader_has_written_of_a_batch_is_counted_when_it_gives_the_rest_back()
 #[test]
 fn a_batch_that_is_written_while_its_leader_ends_is_counted() {
     let bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..4).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..4);
     let (has_begun, begun) = channel();
     let (go_on, wait) = channel();
     bench.sink.taken().before_write = Some(Box::new(move |_| {
@@ -79,8 +76,7 @@ fn a_batch_that_is_written_while_its_leader_ends_is_counted() {
 #[test]
 fn a_page_that_is_new_begins_with_what_the_queues_have_released() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     for n in 0..3 {
         assert!(emit(&producer, event, INFO, 0, n));
         bench.drain();

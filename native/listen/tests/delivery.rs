@@ -5,7 +5,7 @@ mod copies;
 mod damage;
 mod hung;
 
-use crate::support::{INFO, Memory, dense, emit, listener_settings, numbers, queue_settings, register};
+use crate::support::{INFO, Memory, dense, emit, listener_settings, numbers, open_producer};
 use listen::delivery::{Delivery, NamedSink, Sinks};
 use listen::leader::{Leader, ListenerSettings, Round};
 use listen::sink::{Now, Sink};
@@ -56,8 +56,7 @@ impl Pair {
         let control = Control::open(directory.path()).unwrap();
         let delivery = deliver(sinks(&primary, &fallback), control, now);
         let leader = Leader::new(settings(directory.path()), control, delivery, now);
-        let producer = Producer::open(queue_settings(directory.path())).unwrap();
-        let event = register(&producer);
+        let (producer, event) = open_producer(directory.path());
         Self { directory, primary, fallback, leader, now, producer, event, emitted: 0 }
     }
 

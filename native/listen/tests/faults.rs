@@ -8,67 +8,15 @@ mod gone;
 mod noise;
 mod readers;
 
-use crate::support::{INFO, emit, listener_settings, queue_settings, register, wait_until};
-use listen::leader::ListenerSettings;
+use crate::support::{INFO, emit, open_service, register, wait_until};
 use listen::service::Service;
-use listen::sink::{FileSinkConfig, SinkSettings};
-use queue::queue_file;
-use serde_json::Value;
-use std::fs::{self, OpenOptions};
-use std::path::{Path, PathBuf};
+use std::fs::OpenOptions;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use tempfile::TempDir;
 
-/// A directory for queues and one for segments.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn queues(&self) -> PathBuf {
-        self.path().join("queues")
-    }
-
-    /// The queue files; none while there is no directory.
-    fn queue_files(&self) -> Vec<PathBuf> {
-        queue_file::list(&self.queues()).unwrap_or_default()
-    }
-
-    /// A file of the queue directory, by how its name begins.
-    fn file(&self, prefix: &str) -> PathBuf {
-        let mut paths = fs::read_dir(self.queues()).unwrap().map(|entry| entry.unwrap().path());
-        paths.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(prefix)).unwrap()
-    }
-
-    /// The lines of all segments, in the order of their names.
-    fn lines(&self) -> Vec<Value> {
-        let entries = fs::read_dir(self.path().join("segments")).unwrap().map(|entry| entry.unwrap().path());
-        let mut segments: Vec<PathBuf> =
-            entries.filter(|path| path.extension().is_some_and(|it| it == "jsonl")).collect();
-        segments.sort();
-        let texts: Vec<String> = segments.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-        texts.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-/// A process's logging, with an interval so long that only a flush writes.
+/// A process's logging that also listens.
 fn open(path: &Path) -> Arc<Service> {
-    open_either(path, true)
-}
-
-/// As `open`; a process that does not listen leaves that to another one.
-fn open_either(path: &Path, listens: bool) -> Arc<Service> {
-    let queues = path.join("queues");
-    let listener = ListenerSettings { flush_interval: Duration::from_secs(3600), ..listener_settings(&queues) };
-    let sink = SinkSettings::File(FileSinkConfig::new(path.join("segments"), "test", "0000000000000000"));
-    Service::open(queue_settings(&queues), listener, sink, listens).unwrap()
+    open_service(path, true).unwrap()
 }
 
 fn emit_span(service: &Service, thread: u64, span: std::ops::Range<u64>) {

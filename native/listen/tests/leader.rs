@@ -7,7 +7,7 @@ mod ended;
 mod in_flight;
 mod lock;
 
-use crate::support::{Bench, INFO, WARN, dense, emit, numbers, register, sequences};
+use crate::support::{Bench, INFO, WARN, dense, emit, numbers, register, registered, sequences};
 use listen::leader::Round;
 use proptest::prelude::*;
 use queue::layout::Reason;
@@ -25,8 +25,7 @@ fn is_idle(round: Round) -> bool {
 #[test]
 fn a_batch_is_written_when_the_records_are_enough() {
     let mut bench = Bench::with(|settings| settings.flush_records = 10);
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     assert!(is_idle(bench.round(TICK, true)));
     for n in 0..9 {
         emit(&producer, event, INFO, 0, n);
@@ -41,8 +40,7 @@ fn a_batch_is_written_when_the_records_are_enough() {
 #[test]
 fn a_batch_is_written_when_the_bytes_are_enough() {
     let mut bench = Bench::with(|settings| settings.flush_bytes = 4096);
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     assert!(is_idle(bench.round(TICK, true)));
     producer.emit(event, INFO, &[0; 2048]);
     assert!(is_idle(bench.round(TICK, false)));
@@ -54,8 +52,7 @@ fn a_batch_is_written_when_the_bytes_are_enough() {
 #[test]
 fn a_batch_is_written_when_the_interval_has_passed() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     assert!(is_idle(bench.round(TICK, true)));
     emit(&producer, event, INFO, 0, 0);
     let Round::Idle(pause) = bench.round(Duration::from_millis(499), false) else { panic!("too early") };
@@ -67,8 +64,7 @@ fn a_batch_is_written_when_the_interval_has_passed() {
 #[test]
 fn a_batch_is_written_when_someone_asks() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     assert!(is_idle(bench.round(TICK, true)));
     emit(&producer, event, INFO, 0, 0);
     assert!(is_idle(bench.round(TICK, false)));
@@ -84,8 +80,7 @@ fn a_batch_is_written_when_someone_asks() {
 #[test]
 fn a_request_that_came_before_anybody_led_is_met_by_the_first_who_does() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     emit(&producer, event, INFO, 0, 0);
     producer.queue().unwrap().control.request_flush();
     drop(bench.next_leader());
@@ -116,8 +111,7 @@ fn a_batch_ends_at_flush_bytes_and_every_queue_has_its_turn() {
 #[test]
 fn the_read_cursor_moves_only_after_the_write() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     let file = Arc::clone(&producer.queue().unwrap().file);
     let seen = Arc::new(AtomicU64::new(0));
     let note = Arc::clone(&seen);
@@ -141,8 +135,7 @@ fn the_read_cursor_moves_only_after_the_write() {
 #[test]
 fn a_failing_sink_is_tried_again_after_growing_pauses() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     emit(&producer, event, INFO, 0, 0);
     bench.sink.taken().faults.extend([0; 9]);
     let mut pause = Duration::ZERO;

@@ -8,20 +8,18 @@
 
 mod process;
 
-use crate::support::{assert_books_balance, listener_settings, numbers};
+use crate::support::{Intercepted, append, assert_books_balance, listener_settings, numbers};
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, Round};
 use listen::sink::file::{FileSink, FileSinkConfig};
-use listen::sink::{Now, Segments, Sink, WriteError};
+use listen::sink::{Now, Sink};
 use process::{DeathStep, Process, ReportedFate, STEPS};
 use proptest::prelude::*;
 use queue::control::Control;
 use queue::queue_file;
 use segments::segment::SegmentName;
 use serde_json::Value;
-use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -80,42 +78,6 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (0..100u64, -4000..4000i64).prop_map(|(seconds, jump_s)| Action::Clocks { seconds, jump_s }),
         2 => prop_oneof![Just(0), 0..3000usize, Just(usize::MAX)].prop_map(|bytes| Action::ListenerDies { bytes }),
     ]
-}
-
-/// A file sink whose process dies in a write when the test says so.
-struct Mortal {
-    inner: FileSink,
-    dies_at: Arc<Mutex<Option<usize>>>,
-}
-
-impl Sink for Mortal {
-    fn name(&self) -> &'static str {
-        "mortal"
-    }
-
-    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
-        self.inner.prepare(bytes, now)
-    }
-
-    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
-        let Some(bytes) = self.dies_at.lock().unwrap().take() else { return self.inner.write(lines, records, now) };
-        let path = self.inner.live_path().unwrap();
-        let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
-        file.write_all(&lines[..bytes.min(lines.len())]).unwrap();
-        resume_unwind(Box::new("killed"));
-    }
-
-    fn segments(&self) -> Option<Segments<'_>> {
-        self.inner.segments()
-    }
-
-    fn maintain(&mut self, now: Now) -> io::Result<()> {
-        self.inner.maintain(now)
-    }
-
-    fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
-        self.inner.close(now, footer)
-    }
 }
 
 struct World {
@@ -179,7 +141,12 @@ impl World {
         config.rotate_bytes = 1500;
         config.rotate_interval = Duration::from_secs(50);
         let inner = FileSink::open(config).unwrap();
-        let sink: Box<dyn Sink> = Box::new(Mortal { inner, dies_at: Arc::clone(&self.dies_at) });
+        let dies_at = Arc::clone(&self.dies_at);
+        let sink: Box<dyn Sink> = Box::new(Intercepted::new(inner, move |inner, path, lines, records, now| {
+            let Some(bytes) = dies_at.lock().unwrap().take() else { return inner.write(lines, records, now) };
+            append(path, &lines[..bytes.min(lines.len())]);
+            resume_unwind(Box::new("killed"));
+        }));
         let control = Control::open(self.queues.path()).unwrap();
         let delivery = Delivery::here(Sinks::from(sink), control, self.now);
         Leader::new(listener_settings(self.queues.path()), control, delivery, self.now)

@@ -1,7 +1,7 @@
 //! The producing side on real files: accepted records arrive, others are counted; directories and their modes.
 
 use crate::support::{
-    Bench, INFO, QUEUE_BYTES, WARN, child, child_directory, dense, emit, numbers, queue_settings, register, sequences,
+    Bench, INFO, QUEUE_BYTES, WARN, child, child_directory, dense, emit, numbers, queue_settings, registered, sequences,
 };
 use queue::inspect;
 use queue::layout::Reason;
@@ -25,8 +25,7 @@ fn dropped(producer: &Producer, reason: Reason) -> [u64; 6] {
 fn every_accepted_record_of_several_threads_arrives_once_and_in_order() {
     const THREADS: u64 = 4;
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     let running = AtomicUsize::new(THREADS as usize);
     let accepted = std::thread::scope(|scope| {
         let work = |thread: u64| {
@@ -62,8 +61,7 @@ fn every_accepted_record_of_several_threads_arrives_once_and_in_order() {
 #[test]
 fn info_is_refused_above_80_percent_and_warn_when_the_queue_is_full() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     let mut accepted = 0;
     // DEBUG and TRACE share the limit of INFO.
     while emit(&producer, event, INFO, 0, accepted) {
@@ -95,8 +93,7 @@ fn info_is_refused_above_80_percent_and_warn_when_the_queue_is_full() {
 #[test]
 fn an_oversized_record_is_counted_and_does_not_disturb_the_next() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     assert!(!producer.emit(event, WARN, &[0; 8193]));
     assert!(producer.emit(event, WARN, &[0; 8192]));
     assert!(emit(&producer, event, INFO, 0, 0));
@@ -108,8 +105,7 @@ fn an_oversized_record_is_counted_and_does_not_disturb_the_next() {
 #[test]
 fn a_queue_filled_to_its_last_word_is_read_once() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     // 8 words each; 1024 of them would fill the ring exactly.
     let accepted = (0..1024).filter(|_| producer.emit(event, WARN, &[0; 40])).count() as u64;
     assert_eq!(accepted, 1023);
@@ -121,8 +117,7 @@ fn a_queue_filled_to_its_last_word_is_read_once() {
 #[test]
 fn a_closed_queue_refuses_and_counts() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     assert!(emit(&producer, event, INFO, 0, 0));
     producer.close();
     producer.close();
@@ -136,8 +131,7 @@ fn a_closed_queue_refuses_and_counts() {
 #[test]
 fn sequences_go_on_beyond_32_bits_and_positions_beyond_31() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     let header = producer.queue().unwrap().file.header();
     let start = Mark { sequence: u32::MAX - 1, position: (1 << 31) - 30 }.to_word();
     for word in [&header.head, &header.tail, &header.releasing] {
@@ -155,8 +149,7 @@ fn sequences_go_on_beyond_32_bits_and_positions_beyond_31() {
 #[test]
 fn a_process_without_a_queue_counts_and_a_forked_one_gets_its_own() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     let parents = books(&producer).boot_id;
     assert!(emit(&producer, event, INFO, 0, 0));
     producer.after_fork_in_child();

@@ -11,6 +11,7 @@ use lines::encode::Encoder;
 use lines::series::histogram::BOUNDS;
 use lines::series::{self, Series, SeriesSnapshot};
 use listen::attached::{QueueReader, ReaderId, Room};
+use queue::producer::Producer;
 use requests::Request;
 use std::path::Path;
 use std::time::Duration;
@@ -27,6 +28,17 @@ fn count(series: &SeriesSnapshot, histogram: usize) -> f64 {
 /// How many requests all series have.
 fn total(directory: &Path) -> f64 {
     snapshot(directory).iter().map(|series| count(series, 0)).sum()
+}
+
+/// A leader reads four records of a producer, and dies before or after it has committed their counts.
+fn die_around_the_count(directory: &Path, producer: &Producer, is_before: bool) {
+    let mut encoder = Encoder::counting(Some(Series::open(directory, &[]).unwrap()));
+    let mut queue = attach(&producer.queue().unwrap().file.path);
+    queue.read_into(&mut Vec::new(), Room::of_records(4), &mut encoder);
+    queue.note_counted(encoder.series.as_ref().unwrap().generation() + 1);
+    if !is_before {
+        encoder.series.as_mut().unwrap().commit();
+    }
 }
 
 #[test]

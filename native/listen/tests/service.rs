@@ -1,13 +1,11 @@
 //! A process's logging from open to close: threads, deadlines, several services in one directory, forks.
 
 use crate::support::{
-    INFO, Memory, PATIENCE, child, child_directory, dense, die, emit, listener_settings, numbers, queue_settings,
-    register, sequences, wait_until,
+    INFO, Memory, PATIENCE, Place, child, child_directory, dense, die, emit, emit_each, listener_settings, numbers,
+    open_service, register, sequences, wait_until,
 };
-use listen::leader::ListenerSettings;
 use listen::listener::Listener;
 use listen::service::Service;
-use listen::sink::{FileSinkConfig, SinkSettings};
 use queue::control::Control;
 use queue::inspect;
 use queue::layout::Reason;
@@ -15,53 +13,21 @@ use queue::queue_file::{QueueCounts, QueueFile};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tempfile::TempDir;
 
-/// A directory for queues and one for segments.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn queues(&self) -> Vec<PathBuf> {
-        queue::queue_file::list(&self.path().join("queues")).unwrap()
-    }
-
-    /// The lines of all segments, in the order of their names; headers and footers apart.
-    fn lines(&self) -> (Vec<Value>, Vec<Value>) {
-        let entries = fs::read_dir(self.path().join("segments")).unwrap().map(|entry| entry.unwrap().path());
-        let mut segments: Vec<PathBuf> =
-            entries.filter(|path| path.extension().is_some_and(|it| it == "jsonl")).collect();
-        segments.sort();
-        let texts: Vec<String> = segments.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-        let lines = texts.iter().flat_map(|text| text.lines()).map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.partition(|line| !["segment.header", "segment.footer"].contains(&line["event_name"].as_str().unwrap()))
-    }
+/// The lines of all segments; headers and footers apart.
+fn lines_and_ends(place: &Place) -> (Vec<Value>, Vec<Value>) {
+    let is_end = |line: &Value| ["segment.header", "segment.footer"].contains(&line["event_name"].as_str().unwrap());
+    place.lines().into_iter().partition(|line| !is_end(line))
 }
 
-fn open(path: &Path, runs_listener: bool) -> Result<Arc<Service>, String> {
-    let queues = path.join("queues");
-    // Long, so that a test that wrongly waits for the interval shows.
-    let listener = ListenerSettings { flush_interval: Duration::from_secs(3600), ..listener_settings(&queues) };
-    let sink = SinkSettings::File(FileSinkConfig::new(path.join("segments"), "test", "0000000000000000"));
-    Service::open(queue_settings(&queues), listener, sink, runs_listener)
-}
-
-fn emit_all(service: &Service, thread: u64, count: u64) {
-    let event = register(&service.producer);
-    (0..count).for_each(|n| assert!(emit(&service.producer, event, INFO, thread, n)));
+fn emit_all(service: &Service, thread: u64, numbers: Range<u64>) {
+    emit_each(&service.producer, register(&service.producer), thread, numbers);
 }
 
 fn left(books: &QueueCounts) -> u64 {
@@ -71,12 +37,12 @@ fn left(books: &QueueCounts) -> u64 {
 #[test]
 fn what_was_accepted_before_a_flush_is_in_the_segment_after_it() {
     let place = Place::new();
-    let service = open(place.path(), true).unwrap();
+    let service = open_service(place.path(), true).unwrap();
     for flushes in 1..4 {
         let event = register(&service.producer);
         assert!(emit(&service.producer, event, INFO, 0, flushes - 1));
         assert!(service.flush(PATIENCE));
-        assert_eq!(numbers(&place.lines().0, 0), dense(flushes));
+        assert_eq!(numbers(&lines_and_ends(&place).0, 0), dense(flushes));
     }
     assert!(service.close(PATIENCE));
     assert!(service.flush(Duration::ZERO), "nothing is left to wait for");
@@ -85,7 +51,7 @@ fn what_was_accepted_before_a_flush_is_in_the_segment_after_it() {
 #[test]
 fn a_close_drains_and_leaves_a_footer_that_balances_and_no_queue_file() {
     let place = Place::new();
-    let service = open(place.path(), true).unwrap();
+    let service = open_service(place.path(), true).unwrap();
     let accepted = std::thread::scope(|scope| {
         let work = |thread: u64| {
             let event = register(&service.producer);
@@ -100,7 +66,7 @@ fn a_close_drains_and_leaves_a_footer_that_balances_and_no_queue_file() {
     let event = register(&service.producer);
     assert!(!emit(&service.producer, event, INFO, 0, 0));
 
-    let (lines, ends) = place.lines();
+    let (lines, ends) = lines_and_ends(&place);
     let records: Vec<Value> = lines.iter().filter(|line| line["event_name"] == "test").cloned().collect();
     for (thread, accepted) in (0..).zip(&accepted) {
         assert_eq!(numbers(&records, thread), dense(*accepted));
@@ -116,7 +82,7 @@ fn a_close_drains_and_leaves_a_footer_that_balances_and_no_queue_file() {
     );
     let reported: u64 = lines.iter().filter_map(|line| line["dropped"].as_u64()).sum();
     assert_eq!(reported, 20_000 - total);
-    assert!(place.queues().is_empty());
+    assert!(place.queue_files().is_empty());
     let books = service.counts().unwrap();
     assert_eq!((books.written, books.in_queue, left(&books)), (total, 0, 0));
 }
@@ -124,23 +90,23 @@ fn a_close_drains_and_leaves_a_footer_that_balances_and_no_queue_file() {
 #[test]
 fn a_drain_past_its_deadline_is_counted_and_the_next_listener_writes_the_rest() {
     let place = Place::new();
-    let first = open(place.path(), false).unwrap();
-    emit_all(&first, 0, 50);
+    let first = open_service(place.path(), false).unwrap();
+    emit_all(&first, 0, 0..50);
     assert!(!first.close(Duration::ZERO), "nobody listens");
     assert!(!first.close(Duration::ZERO));
     let books = first.counts().unwrap();
-    assert_eq!((left(&books), books.in_queue, place.queues().len()), (50, 50, 1), "counted once, and still there");
+    assert_eq!((left(&books), books.in_queue, place.queue_files().len()), (50, 50, 1), "counted once, and still there");
 
-    let second = open(place.path(), true).unwrap();
-    emit_all(&second, 1, 5);
+    let second = open_service(place.path(), true).unwrap();
+    emit_all(&second, 1, 0..5);
     assert!(second.close(PATIENCE));
-    let (lines, ends) = place.lines();
+    let (lines, ends) = lines_and_ends(&place);
     assert_eq!((numbers(&lines, 0), numbers(&lines, 1)), (dense(50), dense(5)));
     assert!(
         lines.iter().all(|line| line["event_name"] != "log.dropped"),
         "no gap to report: they were written after all"
     );
-    assert!(place.queues().is_empty());
+    assert!(place.queue_files().is_empty());
     assert_eq!(left(&first.counts().unwrap()), 0, "the count returns to zero");
     assert_eq!(ends.last().unwrap()["processes"].as_array().unwrap().len(), 2);
 }
@@ -148,20 +114,20 @@ fn a_drain_past_its_deadline_is_counted_and_the_next_listener_writes_the_rest() 
 #[test]
 fn a_sink_that_fails_until_the_deadline_loses_nothing() {
     let place = Place::new();
-    let first = open(place.path(), true).unwrap();
+    let first = open_service(place.path(), true).unwrap();
     let segments = place.path().join("segments");
     fs::remove_dir(&segments).unwrap();
     fs::write(&segments, b"a file where the directory should be").unwrap();
-    emit_all(&first, 0, 50);
+    emit_all(&first, 0, 0..50);
     assert!(!first.flush(Duration::from_millis(20)));
     assert!(!first.close(Duration::from_millis(20)));
     assert_eq!(left(&first.counts().unwrap()), 50);
     assert!(first.control().unwrap().page().sink_errors.load(std::sync::atomic::Ordering::Relaxed) > 0);
 
     fs::remove_file(&segments).unwrap();
-    let second = open(place.path(), true).unwrap();
+    let second = open_service(place.path(), true).unwrap();
     assert!(second.close(PATIENCE));
-    assert_eq!(numbers(&place.lines().0, 0), dense(50));
+    assert_eq!(numbers(&lines_and_ends(&place).0, 0), dense(50));
     assert_eq!(left(&first.counts().unwrap()), 0);
 }
 
@@ -191,32 +157,32 @@ fn a_listener_that_hangs_in_its_sink_does_not_hold_up_the_stop() {
 #[test]
 fn a_stop_does_not_wait_for_what_others_still_emit() {
     let place = Place::new();
-    let other = open(place.path(), false).unwrap();
+    let other = open_service(place.path(), false).unwrap();
     // A reservation that stays open as long as the other process wants.
     let open_reservation = other.producer.queue().unwrap().file.ring().reserve(8, u32::MAX).unwrap();
-    emit_all(&other, 1, 3);
-    let service = open(place.path(), true).unwrap();
-    emit_all(&service, 0, 3);
+    emit_all(&other, 1, 0..3);
+    let service = open_service(place.path(), true).unwrap();
+    emit_all(&service, 0, 0..3);
     // The deadline is longer than any test may take.
     assert!(service.close(Duration::from_secs(100_000)));
-    assert_eq!((numbers(&place.lines().0, 0), numbers(&place.lines().0, 1)), (dense(3), vec![]));
+    assert_eq!((numbers(&lines_and_ends(&place).0, 0), numbers(&lines_and_ends(&place).0, 1)), (dense(3), vec![]));
     open_reservation.commit(99, INFO, 0, &[0; 8]);
-    let next = open(place.path(), true).unwrap();
+    let next = open_service(place.path(), true).unwrap();
     assert!(other.close(PATIENCE));
     assert!(next.close(PATIENCE));
-    assert_eq!(numbers(&place.lines().0, 1), dense(3));
+    assert_eq!(numbers(&lines_and_ends(&place).0, 1), dense(3));
 }
 
 #[test]
 fn of_two_services_one_leads_and_the_other_takes_over() {
     let place = Place::new();
-    let first = open(place.path(), true).unwrap();
-    emit_all(&first, 0, 10);
+    let first = open_service(place.path(), true).unwrap();
+    emit_all(&first, 0, 0..10);
     assert!(first.flush(PATIENCE));
-    let second = open(place.path(), true).unwrap();
-    emit_all(&second, 1, 10);
+    let second = open_service(place.path(), true).unwrap();
+    emit_all(&second, 1, 0..10);
     assert!(second.flush(PATIENCE), "the first one writes it");
-    assert_eq!(place.lines().1.len(), 1, "one segment");
+    assert_eq!(lines_and_ends(&place).1.len(), 1, "one segment");
     let queues = inspect::queues(&place.path().join("queues"));
     assert_eq!(
         queues.iter().map(|queue| (queue.counts.accepted, queue.counts.written)).collect::<Vec<_>>(),
@@ -227,15 +193,15 @@ fn of_two_services_one_leads_and_the_other_takes_over() {
     assert!(emit(&second.producer, event, INFO, 1, 10));
     assert!(second.flush(PATIENCE), "now the second one leads");
     assert!(second.close(PATIENCE));
-    let lines = place.lines().0;
+    let lines = lines_and_ends(&place).0;
     assert_eq!((numbers(&lines, 0), numbers(&lines, 1)), (dense(10), dense(11)));
 }
 
 #[test]
 fn a_killed_leader_is_followed_by_a_living_one() {
     if let Some(path) = child_directory() {
-        let service = open(&path, true).unwrap();
-        emit_all(&service, 0, 10);
+        let service = open_service(&path, true).unwrap();
+        emit_all(&service, 0, 0..10);
         assert!(service.flush(PATIENCE));
         let event = register(&service.producer);
         assert!(emit(&service.producer, event, INFO, 0, 10));
@@ -247,30 +213,30 @@ fn a_killed_leader_is_followed_by_a_living_one() {
         .status()
         .unwrap();
     assert_eq!(status.signal(), Some(libc::SIGKILL));
-    let service = open(place.path(), true).unwrap();
-    emit_all(&service, 1, 10);
+    let service = open_service(place.path(), true).unwrap();
+    emit_all(&service, 1, 0..10);
     assert!(service.close(PATIENCE));
-    let lines = place.lines().0;
+    let lines = lines_and_ends(&place).0;
     assert_eq!((numbers(&lines, 0), numbers(&lines, 1)), (dense(11), dense(10)));
-    assert!(place.queues().is_empty());
+    assert!(place.queue_files().is_empty());
 }
 
 #[test]
 fn a_forked_child_has_its_own_queue_and_both_arrive_once() {
     if let Some(path) = child_directory() {
-        let service = open(&path, true).unwrap();
-        emit_all(&service, 0, 10);
+        let service = open_service(&path, true).unwrap();
+        emit_all(&service, 0, 0..10);
         // SAFETY: this process has no threads but the test's and the listener's, and neither holds a lock of the allocator
         // for long; the child closes its own logging and leaves without running destructors.
         let forked = unsafe { libc::fork() };
         if forked == 0 {
             service.after_fork_in_child();
-            emit_all(&service, 1, 10);
+            emit_all(&service, 1, 0..10);
             let drained = service.close(PATIENCE);
             // SAFETY: plain call.
             unsafe { libc::_exit(i32::from(!drained)) };
         }
-        emit_all_from(&service, 10);
+        emit_all(&service, 0, 10..20);
         let mut status = -1;
         // SAFETY: the pointer lives for the call.
         assert_eq!(unsafe { libc::waitpid(forked, &mut status, 0) }, forked);
@@ -282,23 +248,17 @@ fn a_forked_child_has_its_own_queue_and_both_arrive_once() {
     let test = "service::a_forked_child_has_its_own_queue_and_both_arrive_once";
     let output = child(test, place.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines = place.lines().0;
+    let lines = lines_and_ends(&place).0;
     assert_eq!((numbers(&lines, 0), numbers(&lines, 1)), (dense(20), dense(10)));
     let boot_ids = |thread: u64| lines.iter().find(|line| line["thread"] == thread).unwrap()["boot_id"].clone();
     assert_ne!(boot_ids(0), boot_ids(1));
-    assert!(place.queues().is_empty());
-}
-
-/// Ten more records, from number `from` on.
-fn emit_all_from(service: &Service, from: u64) {
-    let event = register(&service.producer);
-    (from..from + 10).for_each(|n| assert!(emit(&service.producer, event, INFO, 0, n)));
+    assert!(place.queue_files().is_empty());
 }
 
 #[test]
 fn a_producer_wakes_the_listener_when_the_queue_fills() {
     let place = Place::new();
-    let service = open(place.path(), true).unwrap();
+    let service = open_service(place.path(), true).unwrap();
     let event = register(&service.producer);
     assert!(service.flush(PATIENCE));
     // The interval is an hour: only the threshold can wake the listener. Each record tries again, as in a busy server.
@@ -308,7 +268,7 @@ fn a_producer_wakes_the_listener_when_the_queue_fills() {
         service.counts().unwrap().written > 0
     });
     assert!(service.close(PATIENCE));
-    let lines: Vec<Value> = place.lines().0.into_iter().filter(|line| line["event_name"] == "test").collect();
+    let lines: Vec<Value> = lines_and_ends(&place).0.into_iter().filter(|line| line["event_name"] == "test").collect();
     assert_eq!(numbers(&lines, 0), dense(n));
 }
 
@@ -316,19 +276,19 @@ fn a_producer_wakes_the_listener_when_the_queue_fills() {
 fn what_cannot_be_opened_is_named() {
     let place = Place::new();
     fs::write(place.path().join("queues"), b"").unwrap();
-    let error = open(place.path(), true).err().unwrap();
+    let error = open_service(place.path(), true).err().unwrap();
     assert!(error.contains("queue_directory=") && error.contains("65536 bytes"), "{error}");
     fs::remove_file(place.path().join("queues")).unwrap();
     fs::write(place.path().join("segments"), b"").unwrap();
-    let error = open(place.path(), true).err().unwrap();
+    let error = open_service(place.path(), true).err().unwrap();
     assert!(error.contains("directory="), "{error}");
 }
 
 #[test]
 fn a_control_page_reports_who_leads_and_that_it_is_alive() {
     let place = Place::new();
-    let service = open(place.path(), true).unwrap();
-    emit_all(&service, 0, 1);
+    let service = open_service(place.path(), true).unwrap();
+    emit_all(&service, 0, 0..1);
     assert!(service.flush(PATIENCE));
     let page = Control::open(&place.path().join("queues")).unwrap().page();
     let load = |word: &std::sync::atomic::AtomicU64| word.load(std::sync::atomic::Ordering::Relaxed);
@@ -349,7 +309,7 @@ fn a_directory_that_is_opened_again_and_again_has_its_pages_mapped_once() {
         maps.lines().filter(|line| line.contains(place.path().to_str().unwrap()) && !line.contains(".queue")).count()
     };
     let cycle = || {
-        let service = open(place.path(), true).unwrap();
+        let service = open_service(place.path(), true).unwrap();
         let event = register(&service.producer);
         assert!(emit(&service.producer, event, INFO, 0, 0));
         assert!(service.flush(PATIENCE) && service.close(PATIENCE));

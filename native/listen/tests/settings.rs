@@ -83,22 +83,8 @@ fn parts<'a>(schema: &'a Value, found: &mut Vec<&'a Value>) {
 #[test]
 fn the_schema_uses_no_keyword_that_is_not_read() {
     const READ: [&str; 16] = [
-        "type",
-        "const",
-        "enum",
-        "anyOf",
-        "minimum",
-        "maximum",
-        "pattern",
-        "items",
-        "maxItems",
-        "maxLength",
-        "uniqueItems",
-        "additionalProperties",
-        "propertyNames",
-        "description",
-        "unit",
-        "format",
+        "type", "const", "enum", "anyOf", "minimum", "maximum", "pattern", "items", "maxItems", "maxLength",
+        "uniqueItems", "additionalProperties", "propertyNames", "description", "unit", "format",
     ];
     let schema: Value = serde_json::from_str(SCHEMA).unwrap();
     // The group only refers to the others.
@@ -259,19 +245,25 @@ fn the_text_of_a_configuration_is_that_of_its_first_version() {
 #[test]
 fn what_goes_to_others_with_a_request_is_what_its_parameters_say() {
     let defaults = read(&json!({}));
-    assert_eq!((defaults.response_header(), defaults.opt_out_header()), (None, Some("X-No-Capture")));
+    assert_eq!(
+        (defaults.values.response_header.as_deref(), defaults.values.capture_opt_out_header.as_deref()),
+        (None, Some("X-No-Capture"))
+    );
     assert_eq!((defaults.forwards(false), defaults.forwards(true)), ((false, false), (true, false)));
     assert_eq!(&*defaults.routes(), ["/health/logging", "/health/logging/live"]);
-    assert!(defaults.asks_other_libraries() && defaults.records_tensors() && !defaults.shows_counts_to_triton());
+    assert!(defaults.asks_other_libraries() && defaults.values.triton_tensors && !defaults.values.triton_metrics);
     let other = read(&json!({
         "forward_ids": "on", "trace_source": "header", "response_header": "X-Id", "capture_opt_out_header": "",
         "health_path": "", "metrics_path": "/m", "triton_tensors": false, "triton_metrics": "on",
     }));
-    assert_eq!((other.response_header(), other.opt_out_header()), (Some("X-Id"), None));
+    assert_eq!(
+        (other.values.response_header.as_deref(), other.values.capture_opt_out_header.as_deref()),
+        (Some("X-Id"), None)
+    );
     assert_eq!(
         (other.forwards(false), read(&json!({"forward_ids": false})).forwards(true)),
         ((true, true), (false, false))
     );
     assert_eq!(&*other.routes(), ["/health/logging/live", "/m"]);
-    assert!(!other.asks_other_libraries() && !other.records_tensors() && other.shows_counts_to_triton());
+    assert!(!other.asks_other_libraries() && !other.values.triton_tensors && other.values.triton_metrics);
 }

@@ -1,7 +1,8 @@
 //! A new leader after one that died inside its last write: each record is in the segments exactly once.
 
 use crate::support::{
-    INFO, WARN, assert_books_balance, dense, emit, listener_settings, numbers, queue_settings, register,
+    INFO, Intercepted, WARN, append, assert_books_balance, dense, emit, listener_settings, numbers, queue_settings,
+    register,
 };
 use listen::delivery::{Delivery, NamedSink, Sinks};
 use listen::leader::{Leader, Round};
@@ -17,62 +18,12 @@ use segments::segment::{self, Form, SegmentName};
 use segments::segment_store::RealStore;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::io::{self, Write as _};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 const NOW: Now = Now { unix_nano: 1_000_000_000, monotonic: std::time::Duration::from_secs(1) };
-
-/// A file sink whose process dies when `cut` bytes of a write are in the file, after `failures` that each take a line.
-struct Dying {
-    inner: FileSink,
-    /// Writes that succeed before.
-    spared: usize,
-    cut: usize,
-    failures: usize,
-    /// Each failure makes it continue in another segment.
-    moves: bool,
-}
-
-impl Sink for Dying {
-    fn name(&self) -> &'static str {
-        "dying"
-    }
-
-    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
-        self.inner.prepare(bytes, now)
-    }
-
-    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
-        if self.spared > 0 {
-            self.spared -= 1;
-            return self.inner.write(lines, records, now);
-        }
-        let path = self.inner.live_path().unwrap().to_owned();
-        let mut file = std::fs::OpenOptions::new().append(true).open(path).unwrap();
-        if self.failures > 0 {
-            self.failures -= 1;
-            let line = lines.split_inclusive(|byte| *byte == b'\n').next().unwrap();
-            // Through the sink, which then knows that its segment has grown.
-            self.inner.write(line, 1, now).unwrap();
-            if self.moves {
-                self.inner.close(now, b"").unwrap();
-            }
-            return Err(WriteError::after(line, io::Error::other("on command")));
-        }
-        file.write_all(&lines[..self.cut.min(lines.len())]).unwrap();
-        std::panic::resume_unwind(Box::new("killed"));
-    }
-
-    fn segments(&self) -> Option<Segments<'_>> {
-        self.inner.segments()
-    }
-
-    fn close(&mut self, _now: Now, _footer: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 fn file_sink(directory: &Path, boot_id: u64) -> FileSink {
     FileSink::open(FileSinkConfig::new(directory, "test", format!("{boot_id:016x}"))).unwrap()
@@ -87,8 +38,28 @@ fn boxed(sink: impl Sink + 'static) -> Box<dyn Sink> {
     Box::new(sink)
 }
 
-fn dying(segments: &Path, cut: usize, failures: usize) -> Sinks {
-    boxed(Dying { inner: file_sink(segments, 1), spared: 0, cut, failures, moves: false }).into()
+/// A sink whose process dies when `cut` bytes of a write are in the file, after `spared` writes that succeed and `failures`
+/// that each take a line; each failure continues in another segment if it `moves`.
+fn dying(segments: &Path, mut spared: usize, cut: usize, mut failures: usize, moves: bool) -> Sinks {
+    let sink = Intercepted::new(file_sink(segments, 1), move |inner, path, lines, records, now| {
+        if spared > 0 {
+            spared -= 1;
+            return inner.write(lines, records, now);
+        }
+        if failures > 0 {
+            failures -= 1;
+            let line = lines.split_inclusive(|byte| *byte == b'\n').next().unwrap();
+            // Through the sink, which then knows that its segment has grown.
+            inner.write(line, 1, now).unwrap();
+            if moves {
+                inner.close(now, b"").unwrap();
+            }
+            return Err(WriteError::after(line, io::Error::other("on command")));
+        }
+        append(path, &lines[..cut.min(lines.len())]);
+        std::panic::resume_unwind(Box::new("killed"));
+    });
+    boxed(sink).into()
 }
 
 /// The segments in either form, but not the link to the newest.
@@ -218,7 +189,7 @@ fn repair(line: &Value) -> Option<(String, u64, u64)> {
 fn a_leader_that_dies_in_its_write_loses_and_doubles_nothing_wherever_it_is_cut() {
     // 12 lines of about 150 bytes: a cut in each part of each line, before the first, behind the last.
     for cut in (0..2400).step_by(37) {
-        die_and_go_on(|segments| dying(segments, cut, 0), |_| (), &format!("cut at {cut}"));
+        die_and_go_on(|segments| dying(segments, 0, cut, 0, false), |_| (), &format!("cut at {cut}"));
     }
 }
 
@@ -226,7 +197,7 @@ fn a_leader_that_dies_in_its_write_loses_and_doubles_nothing_wherever_it_is_cut(
 fn a_repair_that_the_own_queue_has_no_room_to_report_is_reported_in_the_next_batch() {
     // More than fit: the last ones are refused, and so is the report.
     for cut in [100, 250] {
-        go_on(|segments| dying(segments, cut, 0), |_| (), 5000, &format!("cut at {cut}"));
+        go_on(|segments| dying(segments, 0, cut, 0, false), |_| (), 5000, &format!("cut at {cut}"));
     }
 }
 
@@ -260,12 +231,12 @@ fn a_write_that_a_thread_left_behind_still_has_under_way_is_waited_for() {
         let inquiry = Inquiry { place: place.clone(), ..Inquiry::default() };
         takeover::repair(&inquiry, own, Write::Plain, &mut |_| panic!("nothing is cut off")).map(|_| ())
     };
-    let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
-    let lock = segments::segment_lock::LiveLock::hold(Arc::new(file.try_clone().unwrap()));
+    let file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let lock = segments::segment_lock::LiveLock::hold(Arc::new(file));
     assert_eq!(ask().unwrap_err().kind(), io::ErrorKind::WouldBlock, "nothing of it is there");
-    file.write_all(b"{}\n{").unwrap();
+    append(&path, b"{}\n{");
     assert_eq!(ask().unwrap_err().kind(), io::ErrorKind::WouldBlock, "a line of it is not whole");
-    file.write_all(b"}\n").unwrap();
+    append(&path, b"}\n");
     ask().expect("all of it is there");
     drop(lock);
     ask().expect("nobody writes any more");
@@ -275,17 +246,14 @@ fn a_write_that_a_thread_left_behind_still_has_under_way_is_waited_for() {
 fn a_leader_that_dies_after_writes_that_failed_in_the_middle_loses_and_doubles_nothing() {
     for (failures, cut) in [(1, 0), (1, 500), (3, 0), (3, 700), (5, 5000)] {
         let message = format!("{failures} failures, then cut at {cut}");
-        die_and_go_on(|segments| dying(segments, cut, failures), |_| (), &message);
+        die_and_go_on(|segments| dying(segments, 0, cut, failures, false), |_| (), &message);
     }
 }
 
 #[test]
 fn a_leader_that_dies_when_parts_of_its_batch_are_in_several_segments_loses_and_doubles_nothing() {
     for (failures, cut) in [(1, 0), (1, 500), (1, 5000), (2, 0), (2, 700), (2, 5000)] {
-        let sinks = |segments: &Path| {
-            let sink = Dying { inner: file_sink(segments, 1), spared: 0, cut, failures, moves: true };
-            Sinks::from(boxed(sink))
-        };
+        let sinks = |segments: &Path| dying(segments, 0, cut, failures, true);
         die_and_go_on(sinks, |_| (), &format!("{failures} other segments, then cut at {cut}"));
     }
 }
@@ -298,7 +266,7 @@ fn a_leader_that_dies_in_its_write_to_the_fallback_loses_and_doubles_nothing() {
             let primary = FileSink::open(FileSinkConfig::new(&missing, "test", "0000000000000003")).unwrap();
             std::fs::remove_dir(&missing).unwrap();
             std::fs::write(&missing, b"in the way").unwrap();
-            let fallback = Some(NamedSink { name: "fallback".into(), ..dying(segments, cut, 0).primary });
+            let fallback = Some(NamedSink { name: "fallback".into(), ..dying(segments, 0, cut, 0, false).primary });
             Sinks { fallback, fallback_delay: std::time::Duration::ZERO, ..boxed(primary).into() }
         };
         die_and_go_on(sinks, |_| (), &format!("cut at {cut}"));
@@ -308,7 +276,7 @@ fn a_leader_that_dies_in_its_write_to_the_fallback_loses_and_doubles_nothing() {
 #[test]
 fn a_dead_leaders_segment_that_was_compressed_before_the_successor_came_is_settled_like_a_plain_one() {
     for cut in (0..2400).step_by(37) {
-        die_and_go_on(|segments| dying(segments, cut, 0), compress_all, &format!("cut at {cut}"));
+        die_and_go_on(|segments| dying(segments, 0, cut, 0, false), compress_all, &format!("cut at {cut}"));
     }
 }
 
@@ -331,9 +299,7 @@ fn what_is_reported_about_a_process_is_reported_once_wherever_the_leader_is_cut(
     };
     // The first batch has the records and the refused ones, the second the ends of the processes.
     for (spared, cut) in [0, 1].into_iter().flat_map(|spared| (0..3000).step_by(61).map(move |cut| (spared, cut))) {
-        let sinks = |segments: &Path| {
-            boxed(Dying { inner: file_sink(segments, 1), spared, cut, failures: 0, moves: false }).into()
-        };
+        let sinks = |segments: &Path| dying(segments, spared, cut, 0, false);
         let (lines, _) = die_with(refuse_and_close, sinks, |_| (), 0);
         let message = format!("cut at {cut} after {spared} writes");
         let of = |name: &str| lines.iter().filter(|line| line["event_name"] == name).collect::<Vec<_>>();

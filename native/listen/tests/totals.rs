@@ -1,6 +1,6 @@
 //! Counts of a queue directory: those of queues that have ended stay, each counts once, none ever goes back.
 
-use crate::support::{Bench, INFO, emit, register};
+use crate::support::{Bench, INFO, emit, emit_each, register, registered};
 use queue::control::Control;
 use queue::layout::{QueueHeader, Reason};
 use queue::lock::{Attempt, ProcessLock};
@@ -17,9 +17,8 @@ fn read(directory: &Path) -> Totals {
 
 /// A queue that has ended with `records` accepted and one refused.
 fn ended(bench: &Bench, records: u64) -> Arc<QueueFile> {
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..records).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..records);
     producer.close();
     assert!(!emit(&producer, event, INFO, 0, records));
     let file = Arc::clone(&producer.queue().unwrap().file);
@@ -36,7 +35,7 @@ fn counts_of_queues_that_ended_stay() {
     let mut bench = Bench::new();
     let alive = bench.producer();
     let event = register(&alive);
-    (0..3).for_each(|n| assert!(emit(&alive, event, INFO, 0, n)));
+    emit_each(&alive, event, 0, 0..3);
     for records in [5, 7] {
         ended(&bench, records);
     }

@@ -4,11 +4,10 @@ mod damage;
 mod place;
 mod removal;
 
-use crate::support::{INFO, child, child_directory, die, emit, payload, queue_settings, register};
+use crate::support::{INFO, child, child_directory, die, emit, open_producer, payload};
 use place::Place;
 use proptest::prelude::*;
 use queue::layout::Reason;
-use queue::producer::Producer;
 use segments::line::{self, LONGEST_LINE, Piece};
 use segments::segment::SegmentName;
 use segments::verify::{Request, verify};
@@ -93,8 +92,7 @@ fn records_left_at_a_shutdown_whose_queue_is_gone_are_named_with_that_reason() {
 #[test]
 fn torn_records_are_explained_by_name_and_balance() {
     if let Some(directory) = child_directory() {
-        let producer = Producer::open(queue_settings(&directory)).unwrap();
-        let event = register(&producer);
+        let (producer, event) = open_producer(&directory);
         for torn in [false, true, true, false, true] {
             let bytes = payload(0, 0);
             let ring = producer.queue().unwrap().file.ring();

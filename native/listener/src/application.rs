@@ -66,7 +66,7 @@ pub fn every(settings: &Settings, by_name: bool) -> Vec<PathBuf> {
 /// The queue directories that a folder's segments come from, if they still exist.
 ///
 /// Compressed segments are skipped: the newest ones are plain.
-pub fn named_by_segments(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn named_by_segments(folder: &Path) -> Vec<PathBuf> {
     let listed = listing::list(folder, &[]).unwrap_or_default();
     let mut named = Vec::<(PathBuf, String)>::new();
     for segment in listed.iter().filter(|segment| segment.plain) {

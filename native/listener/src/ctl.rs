@@ -14,6 +14,7 @@ use super::options::{Options, Syntax};
 use crate::ascii;
 use listen::overrides::{Change, checked_route};
 use listen::settings::queue_directories;
+use queue::hex;
 use queue::severity::{ERROR, INFO, WARN};
 use request::runtime::settings::{CHUNKS_MODES, CaptureTarget};
 use request::sampler::checked_ratio;
@@ -191,7 +192,7 @@ impl Given<'_> {
         let text = self.options.text("for").unwrap_or(FOR);
         let wrong = |why: &str| self.options.wrong(&format!("Invalid value for '--for': '{text}': {why}"));
         let seconds = duration_s(text).ok_or_else(|| wrong("must be a time such as 90s, 15m, 2h or 7d"))?;
-        let limit_s = self.configuration()?.settings.control_limit_s();
+        let limit_s = self.configuration()?.settings.values.control_limit_s;
         if !(seconds > 0.0 && seconds <= limit_s) {
             return Err(wrong(&format!("must be above 0 and at most control_limit_s={limit_s}")));
         }
@@ -229,10 +230,9 @@ impl Given<'_> {
             return checked_route(route).map_err(|sentence| self.options.wrong(&sentence));
         }
         let text = self.options.text("trace").unwrap_or_default();
-        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let id = u128::from_str_radix(text, 16).ok().filter(|id| digits && *id != 0);
+        let id = hex::read(text.to_ascii_lowercase().as_bytes()).filter(|id| *id != [0; 16]);
         let refused = || self.options.wrong(&format!("capture.trace={text}: must be 32 hex digits, not all 0"));
-        Ok(CaptureTarget::Trace(id.ok_or_else(refused)?.to_be_bytes()))
+        Ok(CaptureTarget::Trace(id.ok_or_else(refused)?))
     }
 
     fn argument(&self, name: &str) -> Result<&str, Failure> {

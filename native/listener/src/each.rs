@@ -213,7 +213,7 @@ impl Watch {
     /// Lets every listener write what is left, and returns the exit code.
     fn drain(&mut self, signals: &Signals) -> u8 {
         say(&format!("draining {}", self.fleet.status()));
-        let deadline = self.settings.drain_deadline();
+        let deadline = self.settings.values.drain_deadline_s;
         let ask = |end: Instant| self.fleet.asked().iter().for_each(|(_, asks)| drop(asks.send(Ask::End(end))));
         let mut end = Instant::now() + deadline;
         ask(end);

@@ -27,16 +27,8 @@ static SYNTAX: Syntax = Syntax {
     name: "listen",
     help: HELP,
     valued: &[
-        "config",
-        "service-name",
-        "queue-directory",
-        "each",
-        "forget-after-s",
-        "ended-bytes",
-        "make",
-        "status-interval-s",
-        "metrics-port",
-        "metrics-address",
+        "config", "service-name", "queue-directory", "each", "forget-after-s", "ended-bytes", "make",
+        "status-interval-s", "metrics-port", "metrics-address",
     ],
     flags: &["console"],
     most_arguments: 0,
@@ -108,7 +100,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
         serve_status(&configuration, &listeners, address, port)?;
     }
     listen(&configuration, &listeners, &signals, interval_s);
-    Ok(drain(&listeners, &signals, configuration.settings.drain_deadline()))
+    Ok(drain(&listeners, &signals, configuration.settings.values.drain_deadline_s))
 }
 
 /// Serves health and metrics until the process ends, also while the last records are drained.

@@ -28,16 +28,8 @@ static SYNTAX: Syntax = Syntax {
     name: "proxy",
     help: HELP,
     valued: &[
-        "listen",
-        "to",
-        "threads",
-        "forwarded",
-        "max-connections",
-        "header-timeout",
-        "config",
-        "service-name",
-        "queue-directory",
-        "directory",
+        "listen", "to", "threads", "forwarded", "max-connections", "header-timeout", "config", "service-name",
+        "queue-directory", "directory",
     ],
     flags: &["http2"],
     most_arguments: 0,
@@ -102,7 +94,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     let socket = TcpListener::bind((from.host(), from.port()))
         .map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;
     let bound = socket.local_addr().map_err(|error| Failure::Open(format!("--listen {from}: {error}")))?;
-    let deadline = configuration.settings.drain_deadline();
+    let deadline = configuration.settings.values.drain_deadline_s;
     let log = match configuration.settings.enabled {
         true => Some(Log::with(configuration.resolved()).map_err(|error| Failure::Open(error.to_string()))?),
         false => None,

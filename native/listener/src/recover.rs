@@ -143,7 +143,7 @@ fn recover(
     let mut kept = Vec::new();
     if lanes.iter().zip(&before).any(|(lane, queues)| lane.is_served && !queues.is_empty()) {
         let listeners = Listeners::open(host, configuration, false).map_err(Failure::Open)?;
-        let patience = configuration.settings.drain_deadline();
+        let patience = configuration.settings.values.drain_deadline_s;
         let is_done = wait(lanes, &before, patience, signals);
         // After a signal it waits for nothing: what is left stays in the queues.
         kept = listeners.close_each(if is_done { patience } else { Duration::ZERO });

@@ -9,7 +9,7 @@ use super::report;
 use listen::settings::{entries, plain};
 use parameters::keys::reason;
 use segments::chain;
-use segments::verify::database::Database;
+use segments::verify::listing::Database;
 use segments::verify::{Request, verify};
 use serde_json::Value;
 use std::collections::HashSet;

@@ -169,13 +169,7 @@ fn checked(given: &[(String, Json)]) -> Result<Common, ParametersError> {
     let path = |of: &Described| PathBuf::from(expanded(text(of)));
     let maybe_path = |of: &Described| (!matches!(json(of), "null" | "\"\"")).then(|| path(of));
     let compared = [
-        &SERVICE_NAME,
-        &SINK,
-        &FALLBACK,
-        &ADDITIONAL_SINKS,
-        &REDACT_FIELDS,
-        &REDACT_PATTERNS,
-        &REDACT_CUSTOM,
+        &SERVICE_NAME, &SINK, &FALLBACK, &ADDITIONAL_SINKS, &REDACT_FIELDS, &REDACT_PATTERNS, &REDACT_CUSTOM,
         &REDACT_REPLACEMENT,
     ];
     let audit = (text(&AUDIT) == "on").then(|| Audit {

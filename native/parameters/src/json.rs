@@ -43,7 +43,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Reads a text of valid JSON at the beginning of `json`; also returns what is behind it. None: it has half a character.
-pub fn unquoted(json: &str) -> Option<(String, &str)> {
+pub(crate) fn unquoted(json: &str) -> Option<(String, &str)> {
     let mut rest = json.strip_prefix('"')?;
     let mut units = Vec::new();
     loop {

@@ -3,6 +3,7 @@
 //! `PyObject_Vectorcall` belongs to the stable ABI from Python 3.12 on, and is exported by Python 3.11 as well. It is
 //! looked up at run time; where it is missing, the stable ABI's other call takes its place, which costs more code.
 
+use super::raised;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -93,13 +94,7 @@ unsafe fn call_by_tuple(
             let positional = PyTuple::new(py, (0..count).map(object))?;
             Bound::from_borrowed_ptr(py, function).call(positional, Some(&named))
         };
-        called().map_or_else(
-            |error| {
-                error.restore(py);
-                null_mut()
-            },
-            Bound::into_ptr,
-        )
+        called().map_or_else(|error| raised(py, error), Bound::into_ptr)
     }
 }
 

@@ -183,7 +183,7 @@ unsafe extern "C" fn emit(
             let why = format!("{count} values for an event of {fields} fields");
             return refused(py, service, Reason::SerializeError, event.severity, &why);
         }
-        if service.runtime.is_active() && service.runtime.is_disabled(now_monotonic_nano()) {
+        if service.runtime.is_off() {
             return python_bool(false);
         }
         let mut scratch = Scratch::new();
@@ -317,7 +317,7 @@ pub(super) fn least_severity(service: &Service) -> u8 {
 /// As [`least_severity`], for records of other libraries, which have levels of their own.
 #[inline]
 pub(super) fn least_of_others(service: &Service) -> u8 {
-    if service.runtime.is_active() && service.runtime.is_disabled(now_monotonic_nano()) { u8::MAX } else { 0 }
+    if service.runtime.is_off() { u8::MAX } else { 0 }
 }
 
 /// Appends trace and request id of the request under way. Each is absent if there is none. Returns the same as

@@ -18,7 +18,7 @@ use super::settings::PySettings;
 use super::shared::{MessageKinds, MiddlewareShared, RequestFactory};
 use super::timed_send::{self, Decision};
 use super::websocket;
-use super::{FunctionDef, bind};
+use super::{FunctionDef, bind, raised};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::ffi;
@@ -61,7 +61,7 @@ impl RequestFactory {
         }
         // One object for all middlewares of the service.
         let mark = PyString::intern(py, &format!("inference_logging@{:p}", Arc::as_ptr(&service))).unbind();
-        let response_header = parameters.response_header().map(str::to_ascii_lowercase);
+        let response_header = parameters.values.response_header.as_deref().map(str::to_ascii_lowercase);
         let (trace, request) = parameters.forwards(server_traces);
         let keys = Keys::intern(py);
         let shared = MiddlewareShared {
@@ -74,7 +74,7 @@ impl RequestFactory {
             turns: Turns::new(),
             observed_receive: Held::new(observed_receive),
             response_header: response_header.map(|name| PyBytes::new(py, name.as_bytes()).unbind()),
-            opt_out_header: parameters.opt_out_header().map(str::to_owned),
+            opt_out_header: parameters.values.capture_opt_out_header.as_deref().map(str::to_owned),
             span_reader: Held::maybe(asks.then_some(span_reader)),
             correlation_reader: Held::maybe(asks.then_some(correlation_reader)),
             engine: Held::maybe(engine_reader),
@@ -254,8 +254,7 @@ unsafe extern "C" fn begin(
     unsafe {
         let py = Python::assume_attached();
         if !(3..=4).contains(&count) {
-            PyTypeError::new_err("begin takes scope, receive and send").restore(py);
-            return std::ptr::null_mut();
+            return raised(py, PyTypeError::new_err("begin takes scope, receive and send"));
         }
         let argument = |position| Borrowed::from_ptr(py, *arguments.add(position)).to_owned();
         let factory = Borrowed::from_ptr(py, this).cast_unchecked::<RequestFactory>();
@@ -263,10 +262,7 @@ unsafe extern "C" fn begin(
         match begin_bound(factory, &argument(0), argument(1).unbind(), argument(2).unbind(), is_any_path) {
             Ok(Some(begun)) => begun.into_ptr(),
             Ok(None) => py.None().into_ptr(),
-            Err(error) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
+            Err(error) => raised(py, error),
         }
     }
 }

@@ -3,10 +3,10 @@
 //! `send` returns `send(message)`, the server's own awaitable, so a chunk costs no coroutine of ours. `receive` returns a
 //! coroutine, since its result is what is observed.
 
-use super::FunctionDef;
 use super::calling::call;
 use super::held::ended;
 use super::middleware::RequestObserver;
+use super::{FunctionDef, raised};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -65,8 +65,7 @@ unsafe extern "C" fn received(
     unsafe {
         let py = Python::assume_attached();
         if count != 2 {
-            PyTypeError::new_err("received takes an observer and a message").restore(py);
-            return std::ptr::null_mut();
+            return raised(py, PyTypeError::new_err("received takes an observer and a message"));
         }
         let argument = |position| Borrowed::from_ptr(py, *arguments.add(position));
         observed(py, argument(0), |observer| {
@@ -87,10 +86,7 @@ fn observed(
             work(observer.get());
             py.None().into_ptr()
         }
-        Err(error) => {
-            PyErr::from(error).restore(py);
-            std::ptr::null_mut()
-        }
+        Err(error) => raised(py, error.into()),
     }
 }
 
@@ -113,6 +109,5 @@ unsafe extern "C" fn receive(this: *mut ffi::PyObject, _: *mut ffi::PyObject) ->
 /// Raises the error for a call on a request that the garbage collector has cleared.
 #[cold]
 fn refuse(py: Python<'_>) -> *mut ffi::PyObject {
-    ended().restore(py);
-    std::ptr::null_mut()
+    raised(py, ended())
 }

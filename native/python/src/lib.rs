@@ -57,6 +57,7 @@ mod writer;
 use lines::catalogue::{self, Entry};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyString, PyType};
 use std::ffi::CStr;
 
 #[pymodule]
@@ -73,7 +74,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<audit::CommitWatch>()?;
     module.add_class::<audit::LineChain>()?;
     module.add_class::<request_ids::PyRequestIds>()?;
-    request_ids::add_methods(module.py())?;
+    request_ids::SET.add_to(&module.py().get_type::<request_ids::PyRequestIds>())?;
     module.add_class::<middleware::RequestObserver>()?;
     module.add_class::<engine::EngineReader>()?;
     module.add_class::<shared::RequestFactory>()?;
@@ -147,14 +148,18 @@ struct FunctionDef(ffi::PyMethodDef);
 unsafe impl Sync for FunctionDef {}
 
 impl FunctionDef {
+    /// Adds the method to a class.
+    fn add_to(&'static self, class: &Bound<'_, PyType>) -> PyResult<()> {
+        // SAFETY: the definition lives forever and is only read; the class is live.
+        let descriptor = unsafe {
+            let definition = (&raw const self.0).cast_mut();
+            Bound::from_owned_ptr_or_err(class.py(), ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))?
+        };
+        class.setattr(descriptor.getattr("__name__")?.cast::<PyString>()?, descriptor)
+    }
+
     const fn fast(name: &'static CStr, function: ffi::PyCFunctionFast, doc: &'static CStr) -> Self {
-        let method = ffi::PyMethodDefPointer { PyCFunctionFast: function };
-        Self(ffi::PyMethodDef {
-            ml_name: name.as_ptr(),
-            ml_meth: method,
-            ml_flags: ffi::METH_FASTCALL,
-            ml_doc: doc.as_ptr(),
-        })
+        Self::of(name, ffi::PyMethodDefPointer { PyCFunctionFast: function }, ffi::METH_FASTCALL, doc)
     }
 
     const fn fast_with_keywords(
@@ -163,22 +168,27 @@ impl FunctionDef {
         doc: &'static CStr,
     ) -> Self {
         let method = ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: function };
-        let ml_flags = ffi::METH_FASTCALL | ffi::METH_KEYWORDS;
-        Self(ffi::PyMethodDef { ml_name: name.as_ptr(), ml_meth: method, ml_flags, ml_doc: doc.as_ptr() })
+        Self::of(name, method, ffi::METH_FASTCALL | ffi::METH_KEYWORDS, doc)
     }
 
     const fn one_argument(name: &'static CStr, function: ffi::PyCFunction, doc: &'static CStr) -> Self {
-        Self::simple(name, function, ffi::METH_O, doc)
+        Self::of(name, ffi::PyMethodDefPointer { PyCFunction: function }, ffi::METH_O, doc)
     }
 
     const fn no_argument(name: &'static CStr, function: ffi::PyCFunction, doc: &'static CStr) -> Self {
-        Self::simple(name, function, ffi::METH_NOARGS, doc)
+        Self::of(name, ffi::PyMethodDefPointer { PyCFunction: function }, ffi::METH_NOARGS, doc)
     }
 
-    const fn simple(name: &'static CStr, function: ffi::PyCFunction, flags: i32, doc: &'static CStr) -> Self {
-        let method = ffi::PyMethodDefPointer { PyCFunction: function };
+    const fn of(name: &'static CStr, method: ffi::PyMethodDefPointer, flags: i32, doc: &'static CStr) -> Self {
         Self(ffi::PyMethodDef { ml_name: name.as_ptr(), ml_meth: method, ml_flags: flags, ml_doc: doc.as_ptr() })
     }
+}
+
+/// Sets an exception, and returns what tells the interpreter of it.
+#[cold]
+fn raised(py: Python<'_>, error: PyErr) -> *mut ffi::PyObject {
+    error.restore(py);
+    std::ptr::null_mut()
 }
 
 /// Returns a new reference to True or False.

@@ -3,14 +3,15 @@
 use super::foreign::{ACTIVE_SPAN, ActiveSpan, with_correlation_id};
 use super::gil_cell::GilCell;
 use super::set_fields::SetFields;
-use super::{FunctionDef, python_bool};
+use super::{FunctionDef, python_bool, raised};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use queue::hex;
 use queue::record::{Scratch, Trace};
 use request::added::{AddedFields, Members};
-use request::ids::{RequestIds, hex16, parse_span_id, traceparent};
+use request::ids::{RequestIds, parse_span_id, traceparent};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -219,7 +220,7 @@ impl PyRequestIds {
     /// The id of the active span, 16 lowercase hex digits: this request's, or a tracer's within it.
     #[getter]
     fn span_id(&self, py: Python<'_>) -> String {
-        text(&hex16(self.trace(py).span_id))
+        text(&hex::of_id(self.trace(py).span_id))
     }
 
     /// Our id of the request, 16 lowercase hex digits.
@@ -269,7 +270,7 @@ impl PyRequestIds {
 }
 
 /// A method of [`PyRequestIds`] that takes keywords as they are passed, without a dictionary of them.
-static SET: FunctionDef = FunctionDef::fast_with_keywords(
+pub static SET: FunctionDef = FunctionDef::fast_with_keywords(
     c"set",
     set,
     c"set($self, /, **fields)\n--\n\n\
@@ -279,17 +280,6 @@ names, in place of what a header gave; all others in `attributes`. Values are st
 replaces an earlier one. Raises TypeError for another type; ValueError for a name that is empty or longer than 64\n\
 bytes, a text above 256 bytes, and more than 32 fields. Then none of the call's fields is set.",
 );
-
-/// Adds [`SET`] to the class.
-pub fn add_methods(py: Python<'_>) -> PyResult<()> {
-    let class = py.get_type::<PyRequestIds>();
-    // SAFETY: the definition lives forever and is only read; the class is live.
-    let descriptor = unsafe {
-        let definition = (&raw const SET.0).cast_mut();
-        Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(class.as_type_ptr(), definition))?
-    };
-    class.setattr("set", descriptor)
-}
 
 /// # Safety
 /// Called by the interpreter only: `this` is a [`PyRequestIds`]; `arguments` holds `count` live objects, and behind them a
@@ -304,18 +294,16 @@ unsafe extern "C" fn set(
     unsafe {
         let py = Python::assume_attached();
         if count != 0 {
-            PyTypeError::new_err(format!("RequestIds.set() takes 0 positional arguments but {count} were given"))
-                .restore(py);
-            return std::ptr::null_mut();
+            return raised(
+                py,
+                PyTypeError::new_err(format!("RequestIds.set() takes 0 positional arguments but {count} were given")),
+            );
         }
         let ids = Borrowed::from_ptr(py, this).cast_unchecked::<PyRequestIds>().get();
         let mut encoded = Scratch::new();
         match SetFields::read(py, keywords, arguments, &mut encoded).and_then(|read| ids.set(py, &read, &encoded)) {
             Ok(is_set) => python_bool(is_set),
-            Err(error) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
+            Err(error) => raised(py, error),
         }
     }
 }

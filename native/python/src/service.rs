@@ -72,7 +72,7 @@ impl PyService {
         let directory = lane.queue.directory.clone();
         let service = py.detach(|| lane.open()).map_err(PyOSError::new_err)?;
         let control = service.control().expect("an open service has a control page");
-        Ok(Self { service, directory, control, commit_records: settings.of().audit_commit_records() })
+        Ok(Self { service, directory, control, commit_records: settings.of().values.audit_commit_records })
     }
 
     /// Register an event and return its emit function, which takes one value per field.

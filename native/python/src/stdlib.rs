@@ -19,15 +19,15 @@ pub use handler::{HANDLE_RECORD, PUT_RECORD, prepare_records};
 pub use handling::{HANDLED, forget_handled_records};
 pub use place::find;
 
-use super::FunctionDef;
 use super::calling::call_with_keywords;
 use super::value;
+use super::{FunctionDef, raised};
 use attributes::Attributes;
 use library::Library;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyString, PyType};
+use pyo3::types::PyType;
 
 static LIBRARY: PyOnceLock<Library> = PyOnceLock::new();
 
@@ -42,17 +42,9 @@ pub fn add_logger_methods(
     attributes: &Bound<'_, PyAny>,
     context: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let py = logger.py();
-    for method in &METHODS {
-        // SAFETY: the definition lives forever and is only read; the class is live.
-        let descriptor = unsafe {
-            let definition = (&raw const method.0).cast_mut();
-            Bound::from_owned_ptr_or_err(py, ffi::PyDescr_NewMethod(logger.as_type_ptr(), definition))?
-        };
-        logger.setattr(descriptor.getattr("__name__")?.cast::<PyString>()?, descriptor)?;
-    }
+    METHODS.iter().try_for_each(|method| method.add_to(logger))?;
     // The methods look at what the library is once they are in the class.
-    LIBRARY.get_or_try_init(py, || Library::new([logger, root], handler, attributes, context)).map(drop)
+    LIBRARY.get_or_try_init(logger.py(), || Library::new([logger, root], handler, attributes, context)).map(drop)
 }
 
 static METHODS: [FunctionDef; 6] = [
@@ -179,10 +171,7 @@ unsafe fn call_library(py: Python<'_>, method: usize, call: Call) -> *mut ffi::P
         let Some(library) = LIBRARY.get(py) else { return std::ptr::null_mut() };
         match library.inherited(py, method, &Bound::from_borrowed_ptr(py, call.logger)) {
             Ok(inherited) => call_with_keywords(inherited.as_ptr(), call.arguments, call.count, call.keywords),
-            Err(error) => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
+            Err(error) => raised(py, error),
         }
     }
 }

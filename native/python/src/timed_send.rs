@@ -8,7 +8,7 @@ use super::calling::call;
 use super::gil_cell::GilCell;
 use super::held::{Held, ended};
 use super::shared::RequestFactory;
-use super::{FunctionDef, bind};
+use super::{FunctionDef, bind, raised};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -103,8 +103,7 @@ unsafe extern "C" fn send(this: *mut ffi::PyObject, message: *mut ffi::PyObject)
         timed.observe(py, Borrowed::from_ptr(py, message));
         let server = timed.send.as_ptr(py);
         if server.is_null() {
-            ended().restore(py);
-            return std::ptr::null_mut();
+            return raised(py, ended());
         }
         call(server, [std::ptr::null_mut(), message])
     }

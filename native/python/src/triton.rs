@@ -124,7 +124,7 @@ impl ModelLog {
         let (service, parameters) = (service.service(), settings.of());
         let settings = parameters.model_observer(&service).map_err(PyOSError::new_err)?;
         let tensors =
-            parameters.records_tensors().then(|| Tensors::of(&classes.2, datatypes, only_input)).transpose()?;
+            parameters.values.triton_tensors.then(|| Tensors::of(&classes.2, datatypes, only_input)).transpose()?;
         Ok(Self {
             shared: ModelShared {
                 requests: service.requests(settings),
@@ -140,7 +140,7 @@ impl ModelLog {
                 failed: Held::new(failed),
                 raised: Held::new(raised),
                 returned: Held::new(returned),
-                ended: Held::maybe(parameters.shows_counts_to_triton().then_some(ended)),
+                ended: Held::maybe(parameters.values.triton_metrics.then_some(ended)),
                 context: (Held::new(context.getattr("set")?.unbind()), Held::new(context.getattr("reset")?.unbind())),
                 decoupled,
                 rounds: sequences.map(Rounds::new),

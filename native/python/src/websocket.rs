@@ -9,7 +9,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use queue::record::Scratch;
-use queue::system::now_monotonic_nano;
 use request::fields::Group;
 use request::websocket::{self, FIELDS, NAME};
 
@@ -35,7 +34,7 @@ pub fn emit(
     if values.len() != GIVEN {
         return Err(PyValueError::new_err(format!("values: must be {GIVEN}, not {}", values.len())));
     }
-    if shared.service.is_disabled(now_monotonic_nano()) {
+    if shared.service.runtime.is_off() {
         return Ok(());
     }
     let id = producer.register_form(NAME, &FIELDS.map(str::to_owned), true);

@@ -68,7 +68,7 @@ pub fn claim(directory: &Path, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`claim`].
-pub fn confirm(directory: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn confirm(directory: &Path, text: &str) -> io::Result<()> {
     match read(directory)? {
         Some(found) if found != text => Err(refusal(directory, &found, text)),
         Some(_) => Ok(()),

@@ -244,7 +244,7 @@ impl Control {
 
     /// Wakes the listener if it sleeps; otherwise costs one load.
     #[inline]
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if self.0.sleeping.load(Ordering::Relaxed) != 0 {
             self.wake_sleeper();
         }

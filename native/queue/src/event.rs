@@ -42,32 +42,14 @@ pub const MAX_FIELDS: usize = 256;
 
 /// Keys that the encoder writes itself. A field of such a name would stand in the line twice.
 pub const RESERVED: [&str; 10] = [
-    "timestamp",
-    "severity_text",
-    "event_name",
-    "boot_id",
-    "seq",
-    "pid",
-    "trace_id",
-    "span_id",
-    "parent_span_id",
+    "timestamp", "severity_text", "event_name", "boot_id", "seq", "pid", "trace_id", "span_id", "parent_span_id",
     "trace_flags",
 ];
 
 /// Events that only listeners write: reports about segments, processes and sinks.
-pub const OF_LISTENERS: [&str; 12] = [
-    "segment.header",
-    "segment.footer",
-    "segment.repaired",
-    "segment.kept",
-    "segments.removed",
-    "log.dropped",
-    "process.ended",
-    "control.changed",
-    "sink.failed",
-    "sink.recovered",
-    "sink.fallback",
-    "sink.dropped",
+pub(crate) const OF_LISTENERS: [&str; 12] = [
+    "segment.header", "segment.footer", "segment.repaired", "segment.kept", "segments.removed", "log.dropped",
+    "process.ended", "control.changed", "sink.failed", "sink.recovered", "sink.fallback", "sink.dropped",
 ];
 
 const REMOVED_FIELDS: [&str; 6] = ["reason", "segments", "bytes", "oldest", "newest", "spans"];

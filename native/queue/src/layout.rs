@@ -21,13 +21,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGQ\0");
 pub const VERSION: u32 = 3;
 pub const HEADER_BYTES: usize = 4096;
 pub const SCHEMAS_OFFSET: usize = HEADER_BYTES;
-pub const SCHEMAS_BYTES: usize = 61_440;
+pub(crate) const SCHEMAS_BYTES: usize = 61_440;
 pub const SLOTS_OFFSET: usize = SCHEMAS_OFFSET + SCHEMAS_BYTES;
 pub const MAX_SLOTS: u32 = 65_536;
 /// The sizes that pages have on Linux: 4 KiB to 64 KiB. A file without a note is of a time when 4 KiB were taken for granted.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 4096..=65_536;
-pub const MIN_DATA_BYTES: u64 = 65_536;
-pub const MAX_DATA_BYTES: u64 = 8 << 30;
+pub(crate) const MIN_DATA_BYTES: u64 = 65_536;
+pub(crate) const MAX_DATA_BYTES: u64 = 8 << 30;
 
 /// Where the data begin: at a page of `page_bytes`, behind the slots.
 #[must_use]
@@ -37,7 +37,7 @@ pub const fn data_offset(slot_count: u32, page_bytes: u32) -> usize {
 
 /// Whether a machine can have such pages.
 #[must_use]
-pub fn is_page_size(bytes: u32) -> bool {
+pub(crate) fn is_page_size(bytes: u32) -> bool {
     bytes.is_power_of_two() && PAGE_SIZES.contains(&bytes)
 }
 
@@ -148,7 +148,7 @@ impl RefusedWithoutQueue {
     }
 
     /// Takes over what a process has counted before, whatever the reason was.
-    pub fn take_from(&self, counted: &Dropped) {
+    pub(crate) fn take_from(&self, counted: &Dropped) {
         for levels in &counted.0 {
             levels.iter().zip(&self.0).for_each(|(from, to)| move_count(from, to));
         }
@@ -302,7 +302,7 @@ impl fmt::Display for BadHeader {
 }
 
 /// Longest name of a producer.
-pub const PRODUCER_NAME_BYTES: usize = 64;
+pub(crate) const PRODUCER_NAME_BYTES: usize = 64;
 
 impl QueueHeader {
     /// Gives the owner a name, cut to its place.

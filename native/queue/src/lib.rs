@@ -13,7 +13,7 @@
 //! sigbus                       a mapped file that is cut short does not end the process
 //! record, event, layout        bytes: values, schemas, the queue file's header
 //! severity, system             OpenTelemetry's numbers; system calls that the standard library does not offer
-//! json                         whether a text is JSON
+//! json, hex                    whether a text is JSON; hexadecimal of a fixed length
 //! memory                       the one place that maps memory
 //! platform                     what differs between operating systems
 //! ```
@@ -25,6 +25,7 @@ pub mod commits;
 pub mod configuration;
 pub mod control;
 pub mod event;
+pub mod hex;
 pub mod inspect;
 pub mod json;
 pub mod layout;

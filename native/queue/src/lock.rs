@@ -147,7 +147,7 @@ impl ProcessLock {
     ///
     /// # Errors
     /// As `try_acquire`; there is no `/proc`.
-    pub fn try_acquire_opened(file: &OwnedFd) -> io::Result<Attempt> {
+    pub(crate) fn try_acquire_opened(file: &OwnedFd) -> io::Result<Attempt> {
         let pid = std::process::id();
         HELD.with(|table| {
             table.retain(|entry| entry.pid == pid);
@@ -205,7 +205,7 @@ impl ProcessLock {
     ///
     /// # Errors
     /// `path` cannot be opened.
-    pub fn open_to_map(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn open_to_map(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
         self.place.as_ref().map(|_| open(path, false)).transpose()
     }
 

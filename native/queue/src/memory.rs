@@ -105,7 +105,7 @@ pub unsafe fn give_back(from: *mut u8, bytes: usize) -> io::Result<()> {
 
 /// A mapping that stays for the life of the process.
 #[derive(Clone, Copy, Debug)]
-pub struct Lasting {
+pub(crate) struct Lasting {
     base: NonNull<u8>,
     bytes: usize,
 }

@@ -360,7 +360,7 @@ pub fn owned_by_this_process(path: &Path) -> Option<Arc<QueueFile>> {
 }
 
 /// Forgets the queues that a forked child inherited: they are its parent's, not its own.
-pub fn forget_parents_queues() {
+pub(crate) fn forget_parents_queues() {
     let pid = std::process::id();
     OWNED.with(|owned| owned.retain(|entry| entry.pid == pid));
 }

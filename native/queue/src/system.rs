@@ -237,7 +237,7 @@ pub fn close_inherited(descriptor: RawFd) {
 
 /// Runs `before` in a process that is about to fork, and `in_child` in the child, where only what a signal handler may
 /// do is allowed. If there is no memory for it, nothing is run.
-pub fn at_fork(before: extern "C" fn(), in_child: extern "C" fn()) {
+pub(crate) fn at_fork(before: extern "C" fn(), in_child: extern "C" fn()) {
     // SAFETY: functions without arguments that stay for the life of the process.
     let _ = unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
 }
@@ -334,7 +334,7 @@ pub fn say(text: &str) {
 
 /// The size of the file system that `path` is in, and what of it is free.
 #[must_use]
-pub fn file_system_bytes(path: &Path) -> Option<(u64, u64)> {
+pub(crate) fn file_system_bytes(path: &Path) -> Option<(u64, u64)> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut found = MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: a text that ends, and room for the answer, which is read only if the call has filled it.

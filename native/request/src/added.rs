@@ -44,7 +44,7 @@ pub const WHOLE_BODY: &str = "http.request.body";
 /// The tools that the model may call.
 pub const TOOLS: &str = "gen_ai.tool.definitions";
 /// What stands before such a member's name in the line.
-pub const BODY_FIELD: &str = "openai.request.";
+pub(crate) const BODY_FIELD: &str = "openai.request.";
 
 /// What the listener does with a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

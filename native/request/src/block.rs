@@ -11,7 +11,7 @@ pub use swar::{Block, WIDTH};
 
 /// How many bytes there are before the first one that cannot be in a JSON string unescaped.
 #[inline(always)]
-pub fn plain_length(bytes: &[u8]) -> usize {
+pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     let clean = Block::load(bytes).clean_len::<false>();
     if clean < WIDTH { clean } else { plain_length_of_many(bytes) }
 }

@@ -221,7 +221,7 @@ impl Budget {
 impl Share<'_> {
     /// Counts the record as kept.
     #[inline]
-    pub fn count_kept(&self) {
+    pub(crate) fn count_kept(&self) {
         let all = self.budget.kept.fetch_add(1, Relaxed).wrapping_add(1);
         let kept = self.place.kept.fetch_add(1, Relaxed).wrapping_add(1);
         let budget = self.budget.per_window;

@@ -34,7 +34,7 @@ pub struct Parent {
 /// key.
 #[expect(deprecated, reason = "its successor takes no key, and has no fixed algorithm")]
 #[derive(Clone)]
-pub struct Strangers(std::hash::SipHasher);
+pub(crate) struct Strangers(std::hash::SipHasher);
 
 impl Strangers {
     /// Takes the deployment's key; without one, all processes of the host share the kernel's id of its boot, which no
@@ -53,7 +53,7 @@ impl Strangers {
     /// R of a trace: 56 bits.
     #[inline]
     #[must_use]
-    pub fn randomness(&self, trace_id: &[u8; 16]) -> u64 {
+    pub(crate) fn randomness(&self, trace_id: &[u8; 16]) -> u64 {
         let mut hasher = self.0.clone();
         hasher.write(trace_id);
         hasher.finish() & (R_END - 1)

@@ -86,7 +86,7 @@ impl Capture {
 
     /// Sets what may be written of its text; without this, nothing may.
     #[must_use]
-    pub fn with_text(self, text: BodyText) -> Self {
+    pub(crate) fn with_text(self, text: BodyText) -> Self {
         Self { text, ..self }
     }
 

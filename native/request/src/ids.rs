@@ -3,6 +3,7 @@
 use crate::callers::{Caller, Parent};
 use crate::sampler::HeadDecision;
 use crate::trace_state::{TraceState, encode_random, encode_threshold, trim_blanks};
+use queue::hex;
 use queue::record::{Scratch, Trace};
 use queue::system::random_id;
 use std::io;
@@ -107,17 +108,10 @@ impl RequestIds {
         }
     }
 
-    /// Whether the trace begins with this request: no caller sent a valid one, and no tracer made one.
-    #[inline]
-    #[must_use]
-    pub fn is_root(&self) -> bool {
-        !self.has_caller() && !self.followed
-    }
-
     /// Whether a caller sent the trace.
     #[inline]
     #[must_use]
-    pub fn has_caller(&self) -> bool {
+    pub(crate) fn has_caller(&self) -> bool {
         self.trace.parent_span_id != [0; 8]
     }
 
@@ -211,7 +205,7 @@ impl RequestIds {
 
     /// Whether the ids have changed since the last call.
     #[inline]
-    pub const fn take_changed(&mut self) -> bool {
+    pub(crate) const fn take_changed(&mut self) -> bool {
         std::mem::replace(&mut self.changed, false)
     }
 
@@ -224,7 +218,7 @@ impl RequestIds {
     /// This package's id of the request as a number.
     #[inline]
     #[must_use]
-    pub const fn own_id(&self) -> [u8; 8] {
+    pub(crate) const fn own_id(&self) -> [u8; 8] {
         self.own
     }
 
@@ -232,7 +226,7 @@ impl RequestIds {
     #[inline]
     #[must_use]
     pub fn request_id(&self) -> [u8; 16] {
-        hex16(self.own)
+        hex::of_id(self.own)
     }
 
     /// Appends this package's request id.
@@ -274,12 +268,12 @@ pub fn parse_traceparent(header: &[u8]) -> Option<([u8; 16], [u8; 8], u8)> {
     if header.len() < 55 || header[2] != b'-' || header[35] != b'-' || header[52] != b'-' {
         return None;
     }
-    let [version] = hex(&header[..2])?;
+    let [version] = hex::read(&header[..2])?;
     // Version 00 has exactly four fields; a later one may append more, never fewer.
     let well_ended = if version == 0 { header.len() == 55 } else { header.len() == 55 || header[55] == b'-' };
-    let trace_id: [u8; 16] = hex(&header[3..35])?;
-    let span_id: [u8; 8] = hex(&header[36..52])?;
-    let [flags] = hex(&header[53..55])?;
+    let trace_id: [u8; 16] = hex::read(&header[3..35])?;
+    let span_id: [u8; 8] = hex::read(&header[36..52])?;
+    let [flags] = hex::read(&header[53..55])?;
     let valid = version != 0xff && well_ended && trace_id != [0; 16] && span_id != [0; 8];
     valid.then_some((trace_id, span_id, flags & KNOWN_FLAGS))
 }
@@ -287,47 +281,11 @@ pub fn parse_traceparent(header: &[u8]) -> Option<([u8; 16], [u8; 8], u8)> {
 /// Parses a span id: 16 lowercase hex digits, not all zero.
 #[must_use]
 pub fn parse_span_id(digits: &[u8]) -> Option<[u8; 8]> {
-    hex(digits).filter(|span_id| digits.len() == 16 && *span_id != [0; 8])
-}
-
-fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
+    hex::read(digits).filter(|span_id| *span_id != [0; 8])
 }
 
 /// Whether a client's request id may stand in records: visible ASCII, 1 to 128 characters.
 #[must_use]
 pub fn is_request_id(id: &[u8]) -> bool {
     (1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
-}
-
-/// Writes 8 bytes as 16 lowercase hex digits.
-#[must_use]
-#[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
-pub fn hex16(bytes: [u8; 8]) -> [u8; 16] {
-    let mut digits = [0; 16];
-    let number = u64::from_be_bytes(bytes);
-    for (eight, half) in digits.as_chunks_mut::<8>().0.iter_mut().zip([number >> 32, number & 0xffff_ffff]) {
-        *eight = hex8(half).to_be_bytes();
-    }
-    digits
-}
-
-/// Eight digits of a number below 2^32, one in each byte.
-#[inline]
-const fn hex8(number: u64) -> u64 {
-    let spread = (number | number << 16) & 0x0000_ffff_0000_ffff;
-    let spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
-    let nibbles = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // 1 in each byte above 9: those become letters.
-    let letters = (nibbles + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
-    nibbles + 0x3030_3030_3030_3030 + letters * (b'a' - b'0' - 10) as u64
 }

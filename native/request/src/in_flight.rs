@@ -124,7 +124,7 @@ impl InFlight {
 
     /// Bytes of the answer have passed at `now` that end no chunk.
     #[inline]
-    pub fn bytes_out(&self, chunks: u64, bytes: u64, now: u64, answer: Answer) {
+    pub(crate) fn bytes_out(&self, chunks: u64, bytes: u64, now: u64, answer: Answer) {
         if let Some(slot) = self.0.live() {
             slot.write_answer(answer);
             slot.bytes_pass(chunks, bytes, now);

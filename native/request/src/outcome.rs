@@ -97,7 +97,7 @@ impl<'a> Ended<'a> {
 
     /// Whether client, operator or shutdown broke it off.
     #[must_use]
-    pub fn was_aborted(&self) -> bool {
+    pub(crate) fn was_aborted(&self) -> bool {
         use Outcome::{Aborted, ClientDisconnect, ServerShutdown};
         self.outcomes().any(|outcome| matches!(outcome, ClientDisconnect | ServerShutdown | Aborted))
     }

@@ -18,7 +18,7 @@
 /// One more than the largest R: 2^56, the end of the scale of `th` and `rv`.
 pub const R_END: u64 = 1 << 56;
 /// All hex digits of a 56-bit threshold.
-pub const MAX_PRECISION: u8 = 14;
+pub(crate) const MAX_PRECISION: u8 = 14;
 
 const SCALE_END: u128 = 1 << 64;
 const BITS_PER_DIGIT: i32 = 4;

@@ -15,23 +15,9 @@ pub enum RpcStatus {
 }
 
 const NAMES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
+    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 ];
 const UNKNOWN: u16 = 2;
 const DEADLINE_EXCEEDED: u16 = 4;
@@ -62,7 +48,7 @@ impl RpcStatus {
 
     /// Whether the call took too long.
     #[must_use]
-    pub const fn is_timeout(self) -> bool {
+    pub(crate) const fn is_timeout(self) -> bool {
         matches!(self, Self::Of(DEADLINE_EXCEEDED))
     }
 

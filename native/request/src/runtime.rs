@@ -28,6 +28,7 @@ pub mod settings;
 
 use comparison::{Area, Arm, ArmCounts, Compared, RENEWED_FOR_NANO};
 use queue::shared_page;
+use queue::system::now_monotonic_nano;
 use settings::{CaptureRule, CaptureTarget, RULES, Settings, Timed, Until, chunks, level, ratio};
 use std::io;
 use std::path::Path;
@@ -140,6 +141,13 @@ impl Runtime {
         self.read(|flags, copy| (flags & LEVEL != 0).then(|| copy.timed(0, now)).flatten()).flatten().and_then(level)
     }
 
+    /// Whether logging is switched off now. Reads the clock only where something is overridden.
+    #[inline]
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.is_active() && self.is_disabled(now_monotonic_nano())
+    }
+
     /// Whether logging is switched off at `now` (monotonic nanoseconds).
     #[must_use]
     pub fn is_disabled(&self, now: u64) -> bool {
@@ -160,9 +168,14 @@ impl Runtime {
     }
 
     /// Whether requests that begin at `now` are not recorded; `requests` counts them for a comparison.
-    #[cold]
+    #[inline]
     #[must_use]
     pub fn leaves_out(&self, now: u64, requests: impl FnOnce() -> u64) -> bool {
+        self.is_active() && self.compares_or_leaves_out(now, requests)
+    }
+
+    #[cold]
+    fn compares_or_leaves_out(&self, now: u64, requests: impl FnOnce() -> u64) -> bool {
         let begins = self.begins(now);
         if let Some(compared) = begins.compared {
             compared.count(requests());

@@ -18,7 +18,7 @@ use queue::layout::SampledOut;
 use std::sync::{Arc, OnceLock};
 
 /// NaN, the adjusted count of a request that its caller sampled with an unknown probability.
-pub const UNKNOWN_COUNT: f64 = f64::NAN;
+pub(crate) const UNKNOWN_COUNT: f64 = f64::NAN;
 
 /// Keeps the call sites of requests apart from those of application records.
 const REQUESTS: u64 = 0x7265_7175_6573_7473;
@@ -188,14 +188,14 @@ impl Sampler {
     /// Whether any caller is trusted.
     #[inline]
     #[must_use]
-    pub fn trusts_anybody(&self) -> bool {
+    pub(crate) fn trusts_anybody(&self) -> bool {
         !self.callers.is_empty()
     }
 
     /// Whether a request that the head left out may be kept although nothing failed: because it was slow.
     #[inline]
     #[must_use]
-    pub const fn keeps_slow(&self) -> bool {
+    pub(crate) const fn keeps_slow(&self) -> bool {
         self.slow_nano != u64::MAX
     }
 

@@ -46,7 +46,7 @@ impl TraceState {
 
     /// The list with this value of OpenTelemetry's member `ot` in front, instead of the caller's.
     #[must_use]
-    pub fn with_probability(&self, value: &str) -> String {
+    pub(crate) fn with_probability(&self, value: &str) -> String {
         let own = format!("ot={value}");
         let others = self.0.split(',').filter(|member| key(member) != "ot");
         let mut members: Vec<&str> = std::iter::once(own.as_str()).chain(others).take(MAX_MEMBERS).collect();
@@ -71,7 +71,7 @@ impl TraceState {
 
 /// The value of `rv` for a random value below 2^56.
 #[must_use]
-pub fn encode_random(random: u64) -> String {
+pub(crate) fn encode_random(random: u64) -> String {
     format!("{random:0HEX_DIGITS$x}")
 }
 

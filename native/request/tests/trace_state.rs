@@ -27,27 +27,8 @@ fn a_list_that_breaks_a_rule_or_holds_nothing_is_dropped_whole() {
     let long_key = format!("{}=1", "k".repeat(257));
     let long_value = format!("k={}", "v".repeat(257));
     for bad in [
-        "",
-        " ,\t,",
-        "a",
-        "=1",
-        "a=",
-        "a=1,b",
-        "a=1,b=",
-        "a=b=c",
-        "A=1",
-        "@a=1",
-        "_a=1",
-        "a b=1",
-        "a =1",
-        "a.b=1",
-        "a=\u{7f}",
-        "a=é",
-        "a=1\t2",
-        "a=1\r\nb: c",
-        "a=\0",
-        &long_key,
-        &long_value,
+        "", " ,\t,", "a", "=1", "a=", "a=1,b", "a=1,b=", "a=b=c", "A=1", "@a=1", "_a=1", "a b=1", "a =1", "a.b=1",
+        "a=\u{7f}", "a=é", "a=1\t2", "a=1\r\nb: c", "a=\0", &long_key, &long_value,
     ] {
         assert_eq!(read(&[bad]), None, "{bad:?}");
         let beside = read(&["good=1", bad]);

@@ -32,7 +32,7 @@ use std::borrow::Cow;
 /// Words of a record before its payload.
 pub const RECORD_HEAD_WORDS: u32 = 3;
 /// Largest capacity: positions have 31 bits and must distinguish a full ring from an empty one.
-pub const MAX_CAPACITY_WORDS: u32 = 1 << 30;
+pub(crate) const MAX_CAPACITY_WORDS: u32 = 1 << 30;
 
 const POSITION_MASK: u64 = (1 << 31) - 1;
 const CLOSED: u64 = 1 << 31;
@@ -163,7 +163,7 @@ impl<'a> Ring<'a> {
     ///
     /// # Errors
     /// [`Refused::Full`], and nothing has changed.
-    pub fn reserve_even_closed(&self, payload_len: u32) -> Result<Reservation<'a>, Refused> {
+    pub(crate) fn reserve_even_closed(&self, payload_len: u32) -> Result<Reservation<'a>, Refused> {
         self.reserve_unless(0, payload_len, u32::MAX)
     }
 

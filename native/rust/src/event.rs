@@ -5,7 +5,6 @@ use crate::log::{Inner, Log};
 use queue::json::is_json;
 use queue::layout::Reason;
 use queue::record::Scratch;
-use queue::system::now_monotonic_nano;
 use request::ids::RequestIds;
 
 /// Fields that this crate fills in, of an event whose records belong to requests.
@@ -153,7 +152,7 @@ pub fn offer(log: &Inner, event: Event, severity: u8, scratch: &Scratch, values:
     if values != usize::from(event.fields) || !log.events.has(event.id, event.form()) {
         return service.producer.refuse(Reason::SerializeError, severity);
     }
-    if service.runtime.is_active() && service.runtime.is_disabled(now_monotonic_nano()) {
+    if service.runtime.is_off() {
         return false;
     }
     service.producer.emit(event.id, severity, scratch.as_slice())

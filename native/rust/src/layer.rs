@@ -79,8 +79,8 @@ impl RequestLayer {
         Ok(Self(Arc::new(Shared {
             log,
             probes: Probes::new(log)?,
-            response_header: header("response_header", settings.response_header())?,
-            opt_out_header: header("capture_opt_out_header", settings.opt_out_header())?,
+            response_header: header("response_header", settings.values.response_header.as_deref())?,
+            opt_out_header: header("capture_opt_out_header", settings.values.capture_opt_out_header.as_deref())?,
             forwards: settings.forwards(false),
             stops: Arc::default(),
         })))

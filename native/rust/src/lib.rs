@@ -12,21 +12,19 @@
 //! error                        what went wrong, in words
 //! ```
 
-pub mod error;
+mod error;
 pub mod event;
 #[cfg(feature = "tower")]
 pub mod layer;
-pub mod log;
+mod log;
 pub mod message;
 #[cfg(feature = "requests")]
-pub mod model;
+mod model;
 #[cfg(not(feature = "listener"))]
 mod producing;
-#[cfg(feature = "requests")]
-mod recorded;
 mod registered;
 #[cfg(feature = "requests")]
-pub mod request;
+mod request;
 #[cfg(feature = "requests")]
 pub mod websocket;
 

@@ -127,22 +127,6 @@ impl Service {
         Requests { producer: Arc::clone(&self.producer), runtime: self.runtime, settings, clock: WallClock::default() }
     }
 
-    /// Whether an operator has switched logging off at `now` (monotonic nanoseconds).
-    #[cfg(feature = "requests")]
-    #[inline]
-    #[must_use]
-    pub fn is_disabled(&self, now: u64) -> bool {
-        self.runtime.is_active() && self.runtime.is_disabled(now)
-    }
-
-    /// Whether requests that begin at `now` are not recorded; `requests` counts them for a comparison.
-    #[cfg(feature = "requests")]
-    #[inline]
-    #[must_use]
-    pub fn leaves_out(&self, now: u64, requests: impl FnOnce() -> u64) -> bool {
-        self.runtime.is_active() && self.runtime.leaves_out(now, requests)
-    }
-
     /// Waits until listeners have written everything accepted before this call, at most `deadline`. Returns whether it is.
     #[must_use]
     pub fn flush(&self, deadline: Duration) -> bool {

@@ -3,7 +3,6 @@
 use crate::event::{Event, Value, emit};
 use crate::log::Log;
 use crate::model::{Model, ServedModel, Tensor, list};
-use crate::recorded::recorded;
 #[cfg(feature = "tower")]
 use crate::websocket::{Connection, ConnectionStart};
 use queue::record::Scratch;
@@ -78,7 +77,7 @@ impl Log {
     #[must_use]
     pub fn begin(self, start: &RequestStart<'_>) -> Option<Request> {
         let now = now_monotonic_nano();
-        if self.service.leaves_out(now, || 1) {
+        if self.service.runtime.leaves_out(now, || 1) {
             return None;
         }
         let trace = self.ids.trace(start.traceparent);
@@ -102,7 +101,7 @@ impl Log {
         };
         let settings = &self.requests.settings;
         let mut observer = self.requests.begin(&mut ids, &begun, |sampler| sampler.trusts(start.client_address));
-        let headers = if model.is_none() { recorded(settings, start.headers) } else { Members::default() };
+        let headers = if model.is_none() { settings.recorded.of_headers(start.headers) } else { Members::default() };
         if !headers.is_empty() {
             observer.identify(headers.clone());
         }
@@ -145,7 +144,7 @@ impl Request {
     /// Takes note of a header of the request, in addition to those that it began with. Of a request that a model serves none
     /// is recorded.
     pub fn header(&mut self, name: &[u8], value: &[u8]) {
-        let headers = recorded(&self.log.requests.settings, &[(name, value)]);
+        let headers = self.log.requests.settings.recorded.of_headers(&[(name, value)]);
         if self.model.is_none() && !headers.is_empty() {
             self.headers.add_all(headers.as_bytes());
             self.observer.identify(self.headers.clone());

@@ -4,7 +4,6 @@
 //! of requests. Its record comes with its end; a process that is killed leaves none.
 
 use crate::log::Log;
-use crate::recorded::recorded;
 use queue::record::Scratch;
 use queue::severity::{ERROR, INFO, WARN};
 use queue::system::now_monotonic_nano;
@@ -66,8 +65,8 @@ impl Connection {
     #[must_use]
     pub fn begin(log: Log, ids: RequestIds, start: ConnectionStart, headers: &[(&[u8], &[u8])]) -> Option<Self> {
         let started = now_monotonic_nano();
-        let added = || AddedFields::of(recorded(&log.requests.settings, headers));
-        (!log.service.is_disabled(started)).then(|| Self::new(log, ids, start, added(), started))
+        let added = || AddedFields::of(log.requests.settings.recorded.of_headers(headers));
+        (!log.service.runtime.is_off()).then(|| Self::new(log, ids, start, added(), started))
     }
 
     pub(crate) fn new(log: Log, ids: RequestIds, start: ConnectionStart, added: AddedFields, started: u64) -> Self {

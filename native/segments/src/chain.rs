@@ -16,7 +16,7 @@
 //! ([`Chain::header_members`]): so segments link, and a missing one shows.
 
 use hmac::{Hmac, KeyInit, Mac};
-use lines::json::hex;
+use queue::hex;
 use sha2::{Digest, Sha256};
 
 /// A value of the chain, or a key.
@@ -31,7 +31,7 @@ const MEMBER: &[u8] = br#","chain":""#;
 const END: &[u8] = br#""}"#;
 const HEX_LEN: usize = 64;
 /// Bytes that `append` adds to a line.
-pub const MEMBER_BYTES: usize = MEMBER.len() + HEX_LEN + 1;
+pub(crate) const MEMBER_BYTES: usize = MEMBER.len() + HEX_LEN + 1;
 
 /// The hash function of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Chain {
     ///
     /// # Panics
     /// If there is no JSON object at `start`.
-    pub fn append_at(&mut self, lines: &mut Vec<u8>, start: usize) {
+    pub(crate) fn append_at(&mut self, lines: &mut Vec<u8>, start: usize) {
         let newline = lines.last() == Some(&b'\n');
         lines.truncate(lines.len() - usize::from(newline));
         assert_eq!(lines.last(), Some(&b'}'), "a line is a JSON object");

@@ -4,7 +4,7 @@
 //! advances by more than that one, it was set; files from before the step are younger by the difference. The last
 //! moment and the steps so far are stored in the housekeeper's lock file, for the next housekeeper of the same boot.
 
-use queue::system::boot_id;
+use queue::system::{boot_id, now_boottime_nano, now_unix_nano};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -20,6 +20,14 @@ pub struct Moment {
     pub unix_nano: u64,
     /// By the clock that is never set, since the machine began.
     pub boottime_nano: u64,
+}
+
+impl Moment {
+    /// Now.
+    #[must_use]
+    pub fn read() -> Self {
+        Self { unix_nano: now_unix_nano(), boottime_nano: now_boottime_nano() }
+    }
 }
 
 /// The clock was set forward.
@@ -94,7 +102,7 @@ impl ClockSteps {
 
     /// The age of a file that was written at `unix_nano` by the clock of that moment.
     #[must_use]
-    pub fn age_nano(&self, unix_nano: u64) -> u64 {
+    pub(crate) fn age_nano(&self, unix_nano: u64) -> u64 {
         let later = self.steps.iter().filter(|step| unix_nano <= step.before_unix_nano);
         let stepped = later.map(|step| step.by_nano).fold(0, u64::saturating_add);
         self.last.unix_nano.saturating_sub(unix_nano).saturating_sub(stepped)

@@ -21,7 +21,7 @@ pub mod rows;
 pub mod segment;
 pub mod segment_account;
 pub mod segment_lock;
-pub mod segment_spans;
+mod segment_spans;
 pub mod segment_store;
 pub mod spans;
 pub mod verify;

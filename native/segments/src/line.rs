@@ -4,6 +4,7 @@
 //! found elsewhere. A reader that needs more of a line parses it.
 
 use lines::json::timestamp::TIMESTAMP_BYTES;
+use queue::hex;
 use std::io::{self, Read};
 
 const TIMESTAMP: &[u8] = br#"{"timestamp":""#;
@@ -60,7 +61,7 @@ impl Process {
 
     #[inline]
     fn read(rest: &[u8]) -> Option<Self> {
-        let (digits, rest) = rest.strip_prefix(BOOT_ID)?.split_first_chunk::<BOOT_ID_DIGITS>()?;
+        let (digits, rest) = rest.strip_prefix(BOOT_ID)?.split_at_checked(BOOT_ID_DIGITS)?;
         let (pid, rest) = number(rest.strip_prefix(PID)?)?;
         let seq = match rest.strip_prefix(SEQ) {
             Some(rest) => Some(number(rest)?.0),
@@ -71,18 +72,10 @@ impl Process {
 }
 
 /// Reads a boot id in the form of lines.
+#[inline]
 #[must_use]
-pub fn parse_boot_id(digits: &[u8; BOOT_ID_DIGITS]) -> Option<u64> {
-    let mut value = 0;
-    for digit in digits {
-        let digit = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
-            _ => return None,
-        };
-        value = value << 4 | u64::from(digit);
-    }
-    Some(value)
+pub fn parse_boot_id(digits: &[u8]) -> Option<u64> {
+    hex::read(digits).map(u64::from_be_bytes)
 }
 
 /// The text up to the closing quote, and what follows from that quote on.

@@ -33,6 +33,7 @@
 use lines::json::escape::push_string;
 use lines::json::timestamp;
 use queue::configuration::fingerprint;
+use queue::hex;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -40,19 +41,18 @@ use std::path::Path;
 /// Version of the lines in a segment; raised with every change a reader could stumble over.
 pub const SCHEMA_VERSION: u32 = 1;
 /// The OpenTelemetry schema whose attribute names the lines use.
-pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
+pub(crate) const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.41.0";
 /// How a segment's name ends.
-pub const EXTENSION: &str = ".jsonl";
+pub(crate) const EXTENSION: &str = ".jsonl";
 /// What follows the name of a compressed segment.
-pub const COMPRESSED_EXTENSION: &str = ".zst";
+pub(crate) const COMPRESSED_EXTENSION: &str = ".zst";
 /// Separates the name of a segment from that of a shipper, in the name of an empty file: its destination has
 /// acknowledged all of the segment.
 const SHIPPED: &str = ".shipped-";
 const TEMPORARY_EXTENSION: &str = ".zst.tmp";
 /// Longest prefix; leaves a name well below the 255 bytes of a file name.
-pub const PREFIX_MAX: usize = 100;
+pub(crate) const PREFIX_MAX: usize = 100;
 
-const BOOT_ID_LEN: usize = 16;
 const STAMP_LEN: usize = "20261121T050000.123Z".len();
 const NANOS_PER_MILLI: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -109,7 +109,7 @@ impl SegmentName {
 
     /// Return the segment and the shipper that the name of a mark contains.
     #[must_use]
-    pub fn parse_marker(file: &str) -> Option<(Self, String)> {
+    pub(crate) fn parse_marker(file: &str) -> Option<(Self, String)> {
         let (name, shipper) = file.split_once(SHIPPED)?;
         Some((Self::parse(name)?, shipper.to_owned()))
     }
@@ -152,7 +152,7 @@ pub fn is_prefix(prefix: &str) -> bool {
 
 /// Return whether `boot_id` is 16 lowercase hexadecimal digits.
 pub fn is_boot_id(boot_id: &str) -> bool {
-    boot_id.len() == BOOT_ID_LEN && boot_id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    hex::read::<8>(boot_id.as_bytes()).is_some()
 }
 
 /// Return the members of a header that name the origin of the records: the directory of the queues that they come from,

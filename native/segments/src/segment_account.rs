@@ -44,7 +44,7 @@ impl SegmentAccount {
     }
 
     /// Counts whole lines in any order; without the checksum.
-    pub fn add_each(&mut self, lines: &[u8]) {
+    pub(crate) fn add_each(&mut self, lines: &[u8]) {
         line::whole_lines(lines).filter_map(numbered).for_each(|(process, seq)| self.merge(Span::of(process, seq)));
     }
 

@@ -50,7 +50,7 @@ pub fn read_footer(footer: &serde_json::Value) -> Option<Vec<Span>> {
 #[must_use]
 pub fn read_span(span: &serde_json::Value) -> Option<Span> {
     let number = |name: &str| span.get(name)?.as_u64();
-    let boot_id = line::parse_boot_id(span.get("boot_id")?.as_str()?.as_bytes().try_into().ok()?)?;
+    let boot_id = line::parse_boot_id(span.get("boot_id")?.as_str()?.as_bytes())?;
     let (first, last) = (number("first")?, number("last")?);
     let pid = u32::try_from(number("pid")?).ok()?;
     (first <= last).then_some(Span { boot_id, pid, first, last, records: number("records")? })

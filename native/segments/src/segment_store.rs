@@ -1,7 +1,7 @@
 //! Every call of the housekeeper to the operating system, behind one small trait, and the inventory of a directory.
 //!
-//! [`RealStore`] maps each method to one or two system calls and decides nothing. A test wraps it to produce full disks,
-//! and processes that die between any two calls.
+//! Each method is one or two system calls and decides nothing. A test wraps them to produce full disks, and processes that
+//! die between any two calls.
 //!
 //! Only names that [`SegmentName::parse_file`] knows, of one prefix, and only regular files, reach the modules above: a
 //! symbolic link or a foreign file cannot be compressed or removed, because it is not in the inventory.
@@ -22,36 +22,83 @@ pub struct FileFacts {
     pub modified_unix_nano: u64,
 }
 
-/// The system calls of the housekeeper. Methods take `&mut self` so that a test can count and fail them.
+/// The system calls of the housekeeper, which [`RealStore`] leaves as they are. Methods take `&mut self` so that a test can count and fail them.
 pub trait Store: Send {
     /// List the names in `dir`.
-    fn list(&mut self, dir: &Path) -> io::Result<Vec<String>>;
+    fn list(&mut self, dir: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.collect())
+    }
+
     /// Examine a file; None if it is gone, or not a regular file.
-    fn facts(&mut self, path: &Path) -> io::Result<Option<FileFacts>>;
+    fn facts(&mut self, path: &Path) -> io::Result<Option<FileFacts>> {
+        let meta = match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let nano = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
+        let modified_unix_nano = u64::try_from(nano.max(0)).unwrap_or(u64::MAX);
+        Ok(meta.is_file().then_some(FileFacts { bytes: meta.len(), modified_unix_nano }))
+    }
+
     /// Open a file for reading, not through a link.
-    fn open(&mut self, path: &Path) -> io::Result<File>;
+    fn open(&mut self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+    }
+
     /// Lock a segment that has no writer; false while it has one.
-    fn try_lock(&mut self, file: &File) -> io::Result<bool>;
+    fn try_lock(&mut self, file: &File) -> io::Result<bool> {
+        segment_lock::try_lock(file)
+    }
+
     /// Read up to the length of `into`.
-    fn read(&mut self, file: &File, into: &mut [u8]) -> io::Result<usize>;
+    fn read(&mut self, mut file: &File, into: &mut [u8]) -> io::Result<usize> {
+        file.read(into)
+    }
+
     /// Create a new file at `path`, with the permissions and, if allowed, the owner of `like`.
-    fn create(&mut self, path: &Path, like: &File) -> io::Result<File>;
+    fn create(&mut self, path: &Path, like: &File) -> io::Result<File> {
+        let meta = like.metadata()?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        // Its readers stay the same. Only root can give files away; other users own the files that they compress.
+        let _ = std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()));
+        file.set_permissions(meta.permissions())?;
+        Ok(file)
+    }
+
     /// Make one `write` call.
-    fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize>;
+    fn write(&mut self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
+        file.write(bytes)
+    }
+
     /// Wait until what was written is on the device.
-    fn sync(&mut self, file: &File) -> io::Result<()>;
+    fn sync(&mut self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
     /// Give `file` the time of the last write of `like`.
-    fn copy_time(&mut self, file: &File, like: &File) -> io::Result<()>;
+    fn copy_time(&mut self, file: &File, like: &File) -> io::Result<()> {
+        file.set_modified(like.metadata()?.modified()?)
+    }
+
     /// Give a file another name, in one step.
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
     /// Wait until the names in `dir` are on the device.
-    fn sync_dir(&mut self, dir: &Path) -> io::Result<()>;
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
     /// Remove the name `path`.
-    fn remove(&mut self, path: &Path) -> io::Result<()>;
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
 }
 
 /// A file with the interface of the standard library's readers, read through the store.
-pub struct Reading<'a, S: Store> {
+pub(crate) struct Reading<'a, S: Store> {
     pub store: &'a mut S,
     pub file: &'a File,
 }
@@ -66,67 +113,7 @@ impl<S: Store> Read for Reading<'_, S> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealStore;
 
-impl Store for RealStore {
-    fn list(&mut self, dir: &Path) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        Ok(names.collect())
-    }
-
-    fn facts(&mut self, path: &Path) -> io::Result<Option<FileFacts>> {
-        let meta = match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let nano = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
-        let modified_unix_nano = u64::try_from(nano.max(0)).unwrap_or(u64::MAX);
-        Ok(meta.is_file().then_some(FileFacts { bytes: meta.len(), modified_unix_nano }))
-    }
-
-    fn open(&mut self, path: &Path) -> io::Result<File> {
-        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
-    }
-
-    fn try_lock(&mut self, file: &File) -> io::Result<bool> {
-        segment_lock::try_lock(file)
-    }
-
-    fn read(&mut self, mut file: &File, into: &mut [u8]) -> io::Result<usize> {
-        file.read(into)
-    }
-
-    fn create(&mut self, path: &Path, like: &File) -> io::Result<File> {
-        let meta = like.metadata()?;
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        // Its readers stay the same. Only root can give files away; other users own the files that they compress.
-        let _ = std::os::unix::fs::fchown(&file, Some(meta.uid()), Some(meta.gid()));
-        file.set_permissions(meta.permissions())?;
-        Ok(file)
-    }
-
-    fn write(&mut self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
-        file.write(bytes)
-    }
-
-    fn sync(&mut self, file: &File) -> io::Result<()> {
-        file.sync_all()
-    }
-
-    fn copy_time(&mut self, file: &File, like: &File) -> io::Result<()> {
-        file.set_modified(like.metadata()?.modified()?)
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
-    }
-
-    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
-    }
-
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
-    }
-}
+impl Store for RealStore {}
 
 /// A segment in a directory: plain, compressed, or both if its compression was interrupted.
 #[derive(Clone, Debug)]
@@ -148,7 +135,7 @@ impl Stored {
     /// The time of its last line. Not before its beginning: a clock or a copy can set the times of files back, but not
     /// names.
     #[must_use]
-    pub fn last_written_unix_nano(&self) -> u64 {
+    pub(crate) fn last_written_unix_nano(&self) -> u64 {
         let modified = self.files().map(|(_, facts)| facts.modified_unix_nano).max().unwrap_or(0);
         modified.max(self.name.begun_unix_milli.saturating_mul(1_000_000))
     }

@@ -13,7 +13,6 @@
 
 mod account;
 mod chains;
-pub mod database;
 mod footers;
 mod intervals;
 pub mod listing;
@@ -21,12 +20,10 @@ mod reading;
 mod report;
 mod reported;
 pub mod scan;
-mod waiting;
 
 use crate::chain::Value as ChainValue;
 use account::{Account, Segments, Verdict};
-use database::Database;
-use listing::Listed;
+use listing::{Database, Listed};
 use queue::inspect::QueueSnapshot;
 use reading::Reading;
 use report::{Problem, path_of};

@@ -1,7 +1,8 @@
 //! The values of a record as JSON.
 
 use crate::json::number::{push_float, push_integer};
-use crate::json::{bounded, escape, hex};
+use crate::json::{bounded, escape};
+use queue::hex;
 use queue::record::{Gaps, Map, Trace, Value};
 
 /// Append a value that is no body and no trace, within so many containers.

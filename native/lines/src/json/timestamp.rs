@@ -11,7 +11,7 @@ pub const TIMESTAMP_BYTES: usize = 30;
 
 /// The text of the second formatted last.
 #[derive(Clone, Debug)]
-pub struct SecondCache {
+pub(crate) struct SecondCache {
     second: u64,
     text: [u8; TIMESTAMP_BYTES],
 }
@@ -25,7 +25,7 @@ impl Default for SecondCache {
 impl SecondCache {
     /// Append the timestamp of `unix_nano`.
     #[inline]
-    pub fn push_timestamp(&mut self, out: &mut Vec<u8>, unix_nano: u64) {
+    pub(crate) fn push_timestamp(&mut self, out: &mut Vec<u8>, unix_nano: u64) {
         let second = unix_nano / NANOS;
         if second != self.second {
             self.format_second(second);

@@ -11,11 +11,11 @@ const PER_TOKEN_S: [f64; 13] = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0
 /// How many histograms a series has.
 pub const KINDS: usize = 7;
 /// Buckets of all of them, the last one of each without bound.
-pub const ALL_BUCKETS: usize = BOUNDS[KINDS - 1].first_bucket + BOUNDS[KINDS - 1].buckets();
+pub(crate) const ALL_BUCKETS: usize = BOUNDS[KINDS - 1].first_bucket + BOUNDS[KINDS - 1].buckets();
 /// The buckets that keep an example each: those of the first histograms, by what the client sees.
-pub const EXEMPLAR_BUCKETS: usize = BOUNDS[KINDS - ENGINE_KINDS].first_bucket;
+pub(crate) const EXEMPLAR_BUCKETS: usize = BOUNDS[KINDS - ENGINE_KINDS].first_bucket;
 /// The last of the histograms, over times in the engine.
-pub const ENGINE_KINDS: usize = 3;
+pub(crate) const ENGINE_KINDS: usize = 3;
 /// The types of tokens, in the order of their words.
 pub const TOKEN_TYPES: [&str; 2] = ["input", "output"];
 /// The first of their words, after the histograms.

@@ -17,32 +17,12 @@ const LEAST_PATH: usize = 16;
 /// Longest value of a field, in columns.
 const MOST_VALUE: usize = 200;
 const REQUESTS: [&str; 2] = ["request", "websocket.connection"];
-/// Ids, and what has a place of its own.
+/// Ids, what has a place of its own, and uvicorn's message again, with colours.
 const LEFT_OUT: [&str; 23] = [
-    "timestamp",
-    "severity_text",
-    "event_name",
-    "boot_id",
-    "pid",
-    "seq",
-    "trace_id",
-    "span_id",
-    "parent_span_id",
-    "trace_flags",
-    "request_id",
-    "client_request_id",
-    "resource",
-    "chunk_gaps_us",
-    "logger",
-    "message",
-    "exception.type",
-    "exception.message",
-    "exception.stacktrace",
-    "code.file.path",
-    "code.line.number",
-    "code.function.name",
-    // The message of uvicorn's records again, with colours.
-    "color_message",
+    "timestamp", "severity_text", "event_name", "boot_id", "pid", "seq", "trace_id", "span_id", "parent_span_id",
+    "trace_flags", "request_id", "client_request_id", "resource", "chunk_gaps_us", "logger", "message",
+    "exception.type", "exception.message", "exception.stacktrace", "code.file.path", "code.line.number",
+    "code.function.name", "color_message",
 ];
 
 /// How records are shown.

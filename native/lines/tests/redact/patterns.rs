@@ -187,14 +187,7 @@ fn each_value_of_a_header_that_has_several_is_replaced_by_its_name() {
 fn fields_that_are_called_like_credentials_lose_their_texts() {
     let rules = settings(&[], &["key"]);
     for name in [
-        "token",
-        "csrf_token",
-        "idToken",
-        "X-Auth-Token",
-        "my_secret_2",
-        "db_pass",
-        "passcode",
-        "session",
+        "token", "csrf_token", "idToken", "X-Auth-Token", "my_secret_2", "db_pass", "passcode", "session",
         "Session_Key",
     ] {
         let kept = json(&rules, &format!(r#"{{"a":{{"{name}":"opaque value","{name}_n":1}}}}"#));

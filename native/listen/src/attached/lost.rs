@@ -8,6 +8,7 @@ use queue::published::totals::{self, Totals, TotalsWords};
 use queue::queue_file::QueueCounts;
 use queue::record::Scratch;
 use queue::severity::ERROR;
+use segments::line;
 use segments::spans::{Lost, lost_json, reasons_json};
 
 impl QueueReader {
@@ -38,7 +39,7 @@ impl QueueReader {
 
     /// As `finish`: adds the known counts, and removes the file, which no process can open any more.
     pub(super) fn finish_lost(&self, words: &TotalsWords) -> Option<QueueCounts> {
-        let boot_id = u64::from_str_radix(&self.boot_id, 16).unwrap_or_default();
+        let boot_id = line::parse_boot_id(self.boot_id.as_bytes()).unwrap_or_default();
         let (accepted, written, dropped) = (self.accepted(), self.released, self.lost_counts());
         let known = Totals { queues: 1, accepted, written, dropped, ..Totals::default() };
         if !totals::add_lost(words, self.file.path.parent()?, boot_id, &known) {

@@ -2,7 +2,6 @@
 
 use super::{Lane, Settings};
 use crate::status::health::Limits;
-use std::time::Duration;
 
 impl Settings {
     /// The thresholds of a lane's health.
@@ -27,18 +26,6 @@ impl Settings {
     #[must_use]
     pub fn listens(&self) -> bool {
         self.values.listener == "thread"
-    }
-
-    /// How long the end of a process may take.
-    #[must_use]
-    pub fn drain_deadline(&self) -> Duration {
-        self.values.drain_deadline_s
-    }
-
-    /// The longest time for which something can be changed at run time.
-    #[must_use]
-    pub fn control_limit_s(&self) -> f64 {
-        self.values.control_limit_s
     }
 
     /// The lanes that are on.

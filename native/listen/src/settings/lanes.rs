@@ -130,12 +130,6 @@ impl Settings {
         self.queue_bytes.max(self.values.audit_queue_bytes) / (u64::from(RECORD_HEAD_WORDS) * 8)
     }
 
-    /// Number of audit records after which a commit is requested.
-    #[must_use]
-    pub fn audit_commit_records(&self) -> u64 {
-        self.values.audit_commit_records
-    }
-
     /// The key of the audit chain; None: there is none.
     ///
     /// # Errors

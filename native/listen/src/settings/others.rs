@@ -2,6 +2,7 @@
 
 use super::Settings;
 use parameters::{entries, is_own, queue_directories};
+use queue::hex;
 use queue::lock::Holder;
 use queue::{configuration, inspect};
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ fn is_set_aside(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (digits, number) = name.split_once('-').unwrap_or((&name, "0"));
     let is_number = !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit());
-    is_number && digits.len() == 12 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    is_number && hex::read::<6>(digits.as_bytes()).is_some()
 }
 
 fn look(path: PathBuf, mine: &str) -> Option<Other> {

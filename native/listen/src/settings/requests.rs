@@ -22,18 +22,6 @@ impl Settings {
         self.parameters.model_observer(service.budget.get())
     }
 
-    /// The header in which answers carry a request id, if any.
-    #[must_use]
-    pub fn response_header(&self) -> Option<&str> {
-        self.values.response_header.as_deref()
-    }
-
-    /// The header by which a client asks that none of its texts is captured, if any.
-    #[must_use]
-    pub fn opt_out_header(&self) -> Option<&str> {
-        self.values.capture_opt_out_header.as_deref()
-    }
-
     /// Whether the ids of other libraries in the process take precedence over those of the request's headers.
     #[must_use]
     pub fn asks_other_libraries(&self) -> bool {
@@ -67,17 +55,5 @@ impl Settings {
     #[must_use]
     pub fn routes(&self) -> Box<[String]> {
         routes(&self.values).into_iter().filter_map(|(_, path)| path.map(str::to_owned)).collect()
-    }
-
-    /// Whether the tensors of a model's requests are recorded.
-    #[must_use]
-    pub fn records_tensors(&self) -> bool {
-        self.values.triton_tensors
-    }
-
-    /// Whether a model instance shows its counts to Triton.
-    #[must_use]
-    pub fn shows_counts_to_triton(&self) -> bool {
-        self.values.triton_metrics
     }
 }

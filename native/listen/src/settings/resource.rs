@@ -8,6 +8,7 @@
 use super::{Role, Settings};
 use lines::json::escape::push_string;
 use parameters::values::Values;
+use queue::hex;
 use sha2::{Digest, Sha256};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -107,8 +108,7 @@ impl Host {
 }
 
 fn container_id(text: &str) -> Option<String> {
-    let is_id = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    is_id.then(|| text.to_owned())
+    hex::read::<32>(text.as_bytes()).map(|_| text.to_owned())
 }
 
 impl Settings {
@@ -182,8 +182,8 @@ fn decoded(text: &str) -> Option<String> {
         let (byte, behind) = match byte {
             b'%' => {
                 let (digits, behind) = behind.split_first_chunk::<2>()?;
-                let value = |digit: u8| char::from(digit).to_digit(16);
-                ((value(digits[0])? << 4 | value(digits[1])?) as u8, behind)
+                let [byte] = hex::read(&digits.to_ascii_lowercase())?;
+                (byte, behind)
             }
             byte => (*byte, behind),
         };

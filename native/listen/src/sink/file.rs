@@ -128,11 +128,6 @@ impl<O: Os> FileSink<O> {
         Ok(Self { config, os, live: None, pacer, next_number: 1, stats, durable, abandoned: None, divided: false })
     }
 
-    /// Return the path of the live segment, if there is one.
-    pub fn live_path(&self) -> Option<&Path> {
-        self.live.as_ref().map(|live| live.path.as_path())
-    }
-
     /// Append to the live segment, or to a new one; true if the live one was removed from outside.
     fn append(&mut self, lines: &[u8], records: u64, now: Now) -> Result<bool, WriteError> {
         let mut live = match self.live.take() {

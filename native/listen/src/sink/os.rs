@@ -1,8 +1,7 @@
 //! Every call of the sinks to the operating system, behind one small trait.
 //!
-//! [`RealOs`] maps each method to one or two system calls and decides nothing; what an error means
-//! is decided by the callers. A test wraps it to produce full disks, failing files, short and
-//! interrupted writes.
+//! Each method is one or two system calls and decides nothing; what an error means is decided by the callers. A test replaces
+//! some of them to produce full disks, failing files, short and interrupted writes.
 
 use queue::{platform, system};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -24,71 +23,37 @@ pub struct FileStatus {
     pub is_stream: bool,
 }
 
-/// The system calls of the sinks. Methods take `&mut self` so that a test can count and fail them.
+/// The system calls of the sinks, which [`RealOs`] leaves as they are. Methods take `&mut self` so that a test can count and
+/// fail them.
 pub trait Os: Send {
     /// Create `dir` and its missing parents, mode 0700; an existing one is left as it is.
-    fn create_dir(&mut self, dir: &Path) -> io::Result<()>;
-    /// Create `path` for appending, mode 0600; fails if the name exists, even as a link.
-    fn create_segment(&mut self, path: &Path) -> io::Result<File>;
-    /// Make one `write` call; may take fewer bytes than given.
-    fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize>;
-    /// Wait until a write would take something; false when `timeout` has passed.
-    fn wait_writable(&mut self, file: &File, timeout: Duration) -> io::Result<bool>;
-    /// Cut the file to `len` bytes.
-    fn truncate(&mut self, file: &File, len: u64) -> io::Result<()>;
-    /// Return size and links of an open file.
-    fn status(&mut self, file: &File) -> io::Result<FileStatus>;
-    /// Remove the name `path`.
-    fn remove(&mut self, path: &Path) -> io::Result<()>;
-    /// Point the symlink `link` at `target` in one step, by way of the name `temporary`.
-    ///
-    /// Anything else with the name `link` is left alone and reported as `AlreadyExists`.
-    fn replace_link(&mut self, target: &Path, link: &Path, temporary: &Path) -> io::Result<()>;
-    /// Begin to write the dirty pages of `range` to the device, without waiting for them.
-    fn start_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()>;
-    /// Wait until `range` is on the device, then drop it from the page cache.
-    fn finish_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()>;
-    /// Wait until what was written to the file, and its size, is on the device.
-    fn sync_data(&mut self, file: &File) -> io::Result<()> {
-        file.sync_data()
-    }
-    /// Wait until the names in `dir` are on the device.
-    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
-        match File::open(dir)?.sync_all() {
-            // Some file systems have nothing to sync there and return this error.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-/// The kernel itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealOs;
-
-impl Os for RealOs {
     fn create_dir(&mut self, dir: &Path) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)
     }
 
+    /// Create `path` for appending, mode 0600; fails if the name exists, even as a link.
     fn create_segment(&mut self, path: &Path) -> io::Result<File> {
         // The standard library adds O_CLOEXEC.
         OpenOptions::new().append(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
     }
 
+    /// Make one `write` call; may take fewer bytes than given.
     fn write(&mut self, mut file: &File, bytes: &[u8]) -> io::Result<usize> {
         file.write(bytes)
     }
 
+    /// Wait until a write would take something; false when `timeout` has passed.
     fn wait_writable(&mut self, file: &File, timeout: Duration) -> io::Result<bool> {
         // A closed or failed stream also ends the wait: the write then returns the error.
         system::wait_writable(file, timeout)
     }
 
+    /// Cut the file to `len` bytes.
     fn truncate(&mut self, file: &File, len: u64) -> io::Result<()> {
         file.set_len(len)
     }
 
+    /// Return size and links of an open file.
     fn status(&mut self, file: &File) -> io::Result<FileStatus> {
         let meta = file.metadata()?;
         let kind = meta.file_type();
@@ -96,10 +61,14 @@ impl Os for RealOs {
         Ok(FileStatus { len: meta.len(), links: meta.nlink(), is_stream })
     }
 
+    /// Remove the name `path`.
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
 
+    /// Point the symlink `link` at `target` in one step, by way of the name `temporary`.
+    ///
+    /// Anything else with the name `link` is left alone and reported as `AlreadyExists`.
     fn replace_link(&mut self, target: &Path, link: &Path, temporary: &Path) -> io::Result<()> {
         if fs::symlink_metadata(link).is_ok_and(|meta| !meta.is_symlink()) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -114,16 +83,38 @@ impl Os for RealOs {
         })
     }
 
+    /// Begin to write the dirty pages of `range` to the device, without waiting for them.
     fn start_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
         let (from, len) = offsets(&range);
         platform::start_writeback(file.as_fd(), from, len)
     }
 
+    /// Wait until `range` is on the device, then drop it from the page cache.
     fn finish_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
         let (from, len) = offsets(&range);
         platform::finish_writeback(file.as_fd(), from, len)
     }
+
+    /// Wait until what was written to the file, and its size, is on the device.
+    fn sync_data(&mut self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    /// Wait until the names in `dir` are on the device.
+    fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        match File::open(dir)?.sync_all() {
+            // Some file systems have nothing to sync there and return this error.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            other => other,
+        }
+    }
 }
+
+/// The kernel itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealOs;
+
+impl Os for RealOs {}
 
 /// Return offset and length as the kernel's signed type; no file is longer than its range.
 fn offsets(range: &Range<u64>) -> (i64, i64) {

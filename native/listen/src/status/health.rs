@@ -32,7 +32,7 @@ pub use watch::{HealthWatch, Watched};
 pub const MEMORY_S: f64 = 60.0;
 /// How long one snapshot serves all callers: a probe is open to everyone, and taking a snapshot takes time of the event
 /// loop.
-pub const RECENT_LOOK: Duration = Duration::from_millis(250);
+pub(crate) const RECENT_LOOK: Duration = Duration::from_millis(250);
 const LONGEST_RETRY_AFTER_S: u32 = 60;
 
 /// The states, from well to worst.

@@ -1,17 +1,16 @@
 //! A system that fails or dies at any of its calls, and whose device shows what it really has.
 
-use listen::sink::{FileStatus, Os, RealOs};
-use segments::segment::SegmentName;
+use crate::support::segments;
+use listen::sink::{Os, RealOs};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 /// The event instead of, or beside, the call with this number.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,9 +96,6 @@ fn inode(file: &File) -> u64 {
 }
 
 impl Os for Device {
-    fn create_dir(&mut self, dir: &Path) -> io::Result<()> {
-        RealOs.create_dir(dir)
-    }
     fn create_segment(&mut self, path: &Path) -> io::Result<File> {
         self.call("create", |machine, _| {
             let file = RealOs.create_segment(path)?;
@@ -110,18 +106,12 @@ impl Os for Device {
     fn write(&mut self, file: &File, bytes: &[u8]) -> io::Result<usize> {
         self.call("write", |_, half| RealOs.write(file, &bytes[..if half { bytes.len() / 2 } else { bytes.len() }]))
     }
-    fn wait_writable(&mut self, file: &File, timeout: Duration) -> io::Result<bool> {
-        RealOs.wait_writable(file, timeout)
-    }
     fn truncate(&mut self, file: &File, len: u64) -> io::Result<()> {
         self.call("truncate", |machine, _| {
             let state = machine.files.entry(inode(file)).or_default();
             state.synced = state.synced.min(len);
             RealOs.truncate(file, len)
         })
-    }
-    fn status(&mut self, file: &File) -> io::Result<FileStatus> {
-        RealOs.status(file)
     }
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.call("remove", |_, _| RealOs.remove(path))
@@ -153,15 +143,6 @@ impl Os for Device {
             Ok(())
         })
     }
-}
-
-/// The segments of a directory, in their order.
-pub fn segments(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<SegmentName> = names.filter_map(|name| SegmentName::parse(&name)).collect();
-    names.sort();
-    names.iter().map(|name| dir.join(name.to_string())).collect()
 }
 
 /// The whole lines of a segment.

@@ -1,7 +1,7 @@
 //! Additional sinks continue while the primary takes nothing, and still get each record once.
 
 use super::named;
-use crate::support::{INFO, Memory, dense, emit, listener_settings, numbers, queue_settings, register, wait_until};
+use crate::support::{INFO, Memory, dense, emit, listener_settings, numbers, open_producer, wait_until};
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, ListenerSettings};
 use listen::sink::Now;
@@ -38,8 +38,7 @@ impl Bench {
         let now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
         let (primary, copy) = (Memory::default(), Memory::default());
         let leader = Some(lead(directory.path(), &primary, &copy, now));
-        let producer = Producer::open(queue_settings(directory.path())).unwrap();
-        let event = register(&producer);
+        let (producer, event) = open_producer(directory.path());
         Self { directory, primary, copy, leader, now, producer, event, emitted: 0 }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{named, reported};
 use crate::support::{
-    INFO, Memory, PATIENCE, dense, emit, listener_settings, numbers, queue_settings, register, wait_until,
+    INFO, Memory, PATIENCE, dense, emit, emit_each, listener_settings, numbers, open_producer, wait_until,
 };
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::Leader;
@@ -35,8 +35,7 @@ impl Trio {
         let sinks = Sinks { additional, buffer_bytes, ..primary.sinks() };
         let leader =
             Leader::new(listener_settings(directory.path()), control, Delivery::here(sinks, control, now), now);
-        let producer = Producer::open(queue_settings(directory.path())).unwrap();
-        let event = register(&producer);
+        let (producer, event) = open_producer(directory.path());
         Self { directory, primary, copies, leader, producer, event, emitted: 0 }
     }
 
@@ -122,8 +121,7 @@ fn a_copy_that_fails_is_tried_again_and_has_each_line_once() {
 #[test]
 fn a_stop_writes_what_the_copies_still_have_and_counts_what_it_cannot() {
     let directory = tempfile::tempdir().unwrap();
-    let producer = Producer::open(queue_settings(directory.path())).unwrap();
-    let event = register(&producer);
+    let (producer, event) = open_producer(directory.path());
     let (primary, well, hung) = (Memory::default(), Memory::default(), Memory::default());
     let (resume, wait) = channel::<()>();
     let wait = Mutex::new(wait);
@@ -136,7 +134,7 @@ fn a_stop_writes_what_the_copies_still_have_and_counts_what_it_cannot() {
     let queue = Arc::clone(&producer.queue().unwrap().file);
     let own = (queue, Control::open(directory.path()).unwrap());
     let listener = Listener::start(listener_settings(directory.path()), open, own, Box::new(|| ())).unwrap();
-    (0..9).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    emit_each(&producer, event, 0, 0..9);
     producer.close();
     assert!(listener.stop(PATIENCE), "a copy that hangs does not hold up the end");
     assert_eq!(numbers(&primary.lines(), 0), dense(9));

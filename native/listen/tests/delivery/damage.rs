@@ -2,20 +2,20 @@
 //! panics.
 
 use super::{TICK, named};
-use crate::support::{INFO, PATIENCE, dense, emit, listener_settings, numbers, queue_settings, register, wait_until};
+use crate::support::{
+    Intercepted, PATIENCE, append, dense, emit_each, listener_settings, numbers, open_producer, segment_lines,
+    wait_until,
+};
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, Round};
 use listen::listener::Listener;
 use listen::sink::file::{FileSink, FileSinkConfig};
-use listen::sink::{FileStatus, Now, Os, RealOs, Segments, Sink, WriteError};
+use listen::sink::{Now, Os, RealOs, Sink};
 use queue::control::Control;
-use queue::producer::Producer;
 use queue::published::sinks::{SinkErrorType, SinkState};
-use serde_json::Value;
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -49,36 +49,6 @@ impl Os for Damaged {
             Ok(()) => RealOs.write(file, bytes),
         }
     }
-    fn wait_writable(&mut self, file: &File, timeout: Duration) -> io::Result<bool> {
-        RealOs.wait_writable(file, timeout)
-    }
-    fn truncate(&mut self, file: &File, len: u64) -> io::Result<()> {
-        RealOs.truncate(file, len)
-    }
-    fn status(&mut self, file: &File) -> io::Result<FileStatus> {
-        RealOs.status(file)
-    }
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        RealOs.remove(path)
-    }
-    fn replace_link(&mut self, target: &Path, link: &Path, temporary: &Path) -> io::Result<()> {
-        RealOs.replace_link(target, link, temporary)
-    }
-    fn start_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        RealOs.start_writeback(file, range)
-    }
-    fn finish_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
-        RealOs.finish_writeback(file, range)
-    }
-}
-
-/// The records of every segment; each line must be whole.
-fn records(directory: &Path) -> Vec<Value> {
-    let mut segments: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    segments.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    segments.sort();
-    let texts = segments.iter().map(|path| fs::read_to_string(path).unwrap());
-    texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
 }
 
 /// A damage in the middle of the work, and its end: every record is in the segments once, and counted.
@@ -91,15 +61,14 @@ fn survives(errno: i32, expected: SinkErrorType, create: bool) {
     let mut now = Now { unix_nano: 1_000_000_000, monotonic: Duration::from_secs(1) };
     let delivery = Delivery::here(Box::new(sink) as Box<dyn Sink>, control, now);
     let mut leader = Leader::new(listener_settings(queues.path()), control, delivery, now);
-    let producer = Producer::open(queue_settings(queues.path())).unwrap();
-    let event = register(&producer);
+    let (producer, event) = open_producer(queues.path());
     let in_queue = || producer.queue().unwrap().file.counts().in_queue;
-    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    emit_each(&producer, event, 0, 0..10);
     if !create {
         assert_eq!(leader.round(now, true), Round::Wrote);
     }
     if create { &os.create } else { &os.write }.store(errno, Ordering::Relaxed);
-    (10..20).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    emit_each(&producer, event, 0, 10..20);
     let row = &control.page().sinks[0];
     for errors in 1..4 {
         let Round::Idle(pause) = leader.round(now, true) else { panic!("written through {expected:?}") };
@@ -116,7 +85,7 @@ fn survives(errno: i32, expected: SinkErrorType, create: bool) {
         now.monotonic += TICK;
     }
     assert_eq!(row.state(), SinkState::Ok);
-    let all = records(&segments.path().join("s"));
+    let all = segment_lines(&segments.path().join("s"));
     assert_eq!(numbers(&all, 0), dense(20), "{expected:?}");
 }
 
@@ -152,45 +121,6 @@ fn a_limit_of_file_sizes_loses_nothing() {
     survives(libc::EFBIG, SinkErrorType::TooLarge, false);
 }
 
-/// A file sink that panics in the middle of a line, once.
-struct Panicking {
-    inner: FileSink,
-    armed: Arc<AtomicBool>,
-}
-
-impl Sink for Panicking {
-    fn name(&self) -> &'static str {
-        "panicking"
-    }
-
-    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
-        self.inner.prepare(bytes, now)
-    }
-
-    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
-        if self.armed.swap(false, Ordering::Relaxed) {
-            let path = self.inner.live_path().unwrap().to_owned();
-            let mut file = File::options().append(true).open(path).unwrap();
-            file.write_all(&lines[..lines.len() * 2 / 3]).unwrap();
-            // Without the message of a real panic.
-            std::panic::resume_unwind(Box::new("on command"));
-        }
-        self.inner.write(lines, records, now)
-    }
-
-    fn segments(&self) -> Option<Segments<'_>> {
-        self.inner.segments()
-    }
-
-    fn maintain(&mut self, now: Now) -> io::Result<()> {
-        self.inner.maintain(now)
-    }
-
-    fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
-        self.inner.close(now, footer)
-    }
-}
-
 #[test]
 fn a_panic_in_the_middle_of_a_write_is_counted_and_followed_by_a_leader_that_goes_on_exactly_there() {
     let (queues, segments) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -199,12 +129,20 @@ fn a_panic_in_the_middle_of_a_write_is_counted_and_followed_by_a_leader_that_goe
     let open = Box::new(move || {
         opened += 1;
         let inner = FileSink::open(FileSinkConfig::new(&directory, "test", format!("{opened:016x}"))).unwrap();
-        let primary = named("file", Panicking { inner, armed: Arc::clone(&fuse) });
+        let fuse = Arc::clone(&fuse);
+        let panics_once = move |inner: &mut FileSink, path: &Path, lines: &[u8], records, now| {
+            if fuse.swap(false, Ordering::Relaxed) {
+                append(path, &lines[..lines.len() * 2 / 3]);
+                // Without the message of a real panic.
+                std::panic::resume_unwind(Box::new("on command"));
+            }
+            inner.write(lines, records, now)
+        };
+        let primary = named("file", Intercepted::new(inner, panics_once));
         Ok(Sinks { primary, ..Sinks::from(Box::new(listen::sink::NullSink::new()) as Box<dyn Sink>) })
     });
-    let producer = Producer::open(queue_settings(queues.path())).unwrap();
-    let event = register(&producer);
-    (0..50).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = open_producer(queues.path());
+    emit_each(&producer, event, 0, 0..50);
     let queue = Arc::clone(&producer.queue().unwrap().file);
     let own = (queue, Control::open(queues.path()).unwrap());
     let listener = Listener::start(listener_settings(queues.path()), open, own, Box::new(|| ())).unwrap();
@@ -216,5 +154,5 @@ fn a_panic_in_the_middle_of_a_write_is_counted_and_followed_by_a_leader_that_goe
     assert_eq!(control.page().listener_restarts.load(Ordering::Relaxed), 1);
     producer.close();
     assert!(listener.stop(PATIENCE));
-    assert_eq!(numbers(&records(segments.path()), 0), dense(50));
+    assert_eq!(numbers(&segment_lines(segments.path()), 0), dense(50));
 }

@@ -1,14 +1,12 @@
 //! Clocks that are set: ages use the monotonic clock, names and timestamps the wall clock.
 
-use crate::support::{INFO, dense, emit, listener_settings, numbers, queue_settings, register};
+use crate::support::{self, INFO, dense, emit, listener_settings, numbers, open_producer};
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::Leader;
 use listen::sink::file::{FileSink, FileSinkConfig};
 use listen::sink::{Now, Sink};
 use queue::control::Control;
-use queue::producer::Producer;
 use serde_json::Value;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,10 +23,9 @@ fn leader(queues: &Path, segments: &Path, now: Now) -> Leader {
 
 /// The lines of each segment, by their numbers.
 fn segments(directory: &Path) -> Vec<Vec<Value>> {
-    let mut paths: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    let paths = support::segments(directory);
     let read = |text: String| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let mut all: Vec<Vec<Value>> = paths.iter().map(|path| read(fs::read_to_string(path).unwrap())).collect();
+    let mut all: Vec<Vec<Value>> = paths.iter().map(|path| read(std::fs::read_to_string(path).unwrap())).collect();
     all.sort_by_key(|lines| lines[0]["segment"].as_u64());
     all
 }
@@ -38,8 +35,7 @@ fn a_clock_that_is_set_back_or_forward_loses_nothing_and_rotates_nothing_early_o
     let (queues, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut now = Now { unix_nano: 1_795_237_200_000_000_000, monotonic: Duration::from_secs(1) };
     let mut leader = leader(queues.path(), directory.path(), now);
-    let producer = Producer::open(queue_settings(queues.path())).unwrap();
-    let event = register(&producer);
+    let (producer, event) = open_producer(queues.path());
     // The same instant comes back twice, and the beginning of time comes once.
     for (n, jump_s) in (0..).zip([0, HOUR_S, -2 * HOUR_S, HOUR_S, -i64::MAX / 1_000_000_000, 1_000_000_000]) {
         now.unix_nano = now.unix_nano.saturating_add_signed(jump_s * 1_000_000_000);
@@ -62,8 +58,7 @@ fn segments_that_begin_at_the_same_time_on_a_clock_that_was_set_back_have_names_
     let (queues, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut now = Now { unix_nano: 1_795_237_200_000_000_000, monotonic: Duration::from_secs(1) };
     let mut leader = leader(queues.path(), directory.path(), now);
-    let producer = Producer::open(queue_settings(queues.path())).unwrap();
-    let event = register(&producer);
+    let (producer, event) = open_producer(queues.path());
     for n in 0..5 {
         assert!(emit(&producer, event, INFO, 0, n));
         leader.round(now, true);

@@ -1,7 +1,9 @@
 //! Mapped files that are cut short: an access to a missing page is a SIGBUS, which must not end the process.
 
-use super::{Place, cut, emit_span, open};
-use crate::support::{Bench, INFO, PATIENCE, SIZES, dense, emit, numbers, payload, register, wait_until};
+use super::{cut, emit_span, open};
+use crate::support::{
+    Bench, INFO, PATIENCE, Place, SIZES, dense, emit, emit_each, numbers, payload, register, registered, wait_until,
+};
 use queue::layout::data_offset;
 use queue::memory::page_bytes;
 use queue::queue_file::QueueFile;
@@ -33,9 +35,8 @@ fn a_process_whose_queue_file_is_cut_to_nothing_takes_a_new_one_and_goes_on() {
 #[test]
 fn a_queue_file_that_is_cut_within_its_records_costs_what_stood_behind_the_cut_and_that_is_counted() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..200).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..200);
     cut(&bench.queue_files()[0], data_offset(SIZES.slot_count, page_bytes().unwrap()) as u64 + 4096);
     bench.drain();
     let whole = 4096 / RECORD_BYTES;
@@ -70,9 +71,9 @@ fn a_leader_writes_on_when_a_queue_of_another_process_is_cut_to_nothing_under_it
             cut(&target, 0);
         }
     }));
-    (0..5).for_each(|n| assert!(emit(&alive, event, INFO, 0, n)));
+    emit_each(&alive, event, 0, 0..5);
     bench.drain();
-    (5..10).for_each(|n| assert!(emit(&alive, event, INFO, 0, n)));
+    emit_each(&alive, event, 0, 5..10);
     bench.drain();
     let lines = bench.sink.events("test");
     assert_eq!((numbers(&lines, 0), numbers(&lines, 1)), (dense(10), dense(5)));

@@ -1,8 +1,8 @@
 //! Producers that leave the writing to others, and whose queue directory is deleted or moved while they live.
 
 use super::gone::remove;
-use super::{Place, emit_span, open, open_either};
-use crate::support::{PATIENCE, begun, dense, numbers, wait_until};
+use super::{emit_span, open};
+use crate::support::{PATIENCE, Place, begun, open_service, wait_until};
 use listen::service::Service;
 use queue::event::REQUEST;
 use queue::queue_file;
@@ -24,9 +24,7 @@ fn balance(place: &Place) -> Value {
 }
 
 fn assert_all_is_written(place: &Place, count: u64) {
-    let mut written = numbers(&place.lines(), 0);
-    written.sort_unstable();
-    assert_eq!(written, dense(count));
+    place.assert_written(0, count);
     let report = balance(place);
     assert!(report["balanced"].as_bool().unwrap(), "{}", report["problems"]);
 }
@@ -38,7 +36,7 @@ fn queue_of(service: &Service) -> PathBuf {
 #[test]
 fn a_producer_whose_listener_is_elsewhere_goes_on_in_a_new_queue_when_its_directory_is_deleted() {
     let place = Place::new();
-    let (listener, producer) = (open(place.path()), open_either(place.path(), false));
+    let (listener, producer) = (open(place.path()), open_service(place.path(), false).unwrap());
     emit_span(&producer, 0, 0..10);
     assert!(producer.flush(PATIENCE));
     remove(&place.queues());
@@ -55,7 +53,7 @@ fn a_producer_whose_listener_is_elsewhere_goes_on_in_a_new_queue_when_its_direct
 #[test]
 fn a_producer_notices_that_its_directory_is_gone_though_nobody_listens_and_it_emits_nothing() {
     let place = Place::new();
-    let producer = open_either(place.path(), false);
+    let producer = open_service(place.path(), false).unwrap();
     let before = queue_of(&producer);
     remove(&place.queues());
     wait_until("the producer has another queue", || queue_of(&producer) != before && queue_of(&producer).exists());
@@ -69,7 +67,7 @@ fn a_producer_notices_that_its_directory_is_gone_though_nobody_listens_and_it_em
 #[test]
 fn records_in_a_queue_that_no_listener_had_seen_are_written_though_its_directory_is_deleted_again_and_again() {
     let place = Place::new();
-    let producer = open_either(place.path(), false);
+    let producer = open_service(place.path(), false).unwrap();
     for life in 0..3 {
         emit_span(&producer, 0, life * 10..life * 10 + 10);
         remove(&place.queues());
@@ -85,7 +83,7 @@ fn records_in_a_queue_that_no_listener_had_seen_are_written_though_its_directory
 #[test]
 fn a_producer_that_ends_right_after_its_directory_was_deleted_leaves_its_records_to_the_next_listener() {
     let place = Place::new();
-    let producer = open_either(place.path(), false);
+    let producer = open_service(place.path(), false).unwrap();
     emit_span(&producer, 0, 0..10);
     remove(&place.queues());
     assert!(!producer.close(Duration::from_millis(300)), "nobody listens");
@@ -98,7 +96,7 @@ fn a_producer_that_ends_right_after_its_directory_was_deleted_leaves_its_records
 #[test]
 fn a_producer_whose_directory_is_moved_away_and_replaced_by_an_empty_one_loses_nothing() {
     let place = Place::new();
-    let (listener, producer) = (open(place.path()), open_either(place.path(), false));
+    let (listener, producer) = (open(place.path()), open_service(place.path(), false).unwrap());
     emit_span(&producer, 0, 0..10);
     assert!(producer.flush(PATIENCE));
     fs::rename(place.queues(), place.path().join("moved")).unwrap();
@@ -118,7 +116,7 @@ fn a_producer_whose_directory_is_moved_away_and_replaced_by_an_empty_one_loses_n
 fn a_request_in_flight_while_the_directory_is_deleted_has_one_record_and_both_queues_have_their_ends() {
     for listens in [true, false] {
         let place = Place::new();
-        let (listener, producer) = (open(place.path()), open_either(place.path(), listens));
+        let (listener, producer) = (open(place.path()), open_service(place.path(), listens).unwrap());
         emit_span(&producer, 0, 0..10);
         assert!(producer.flush(PATIENCE));
         let ids = RequestIds::new(Trace { span_id: [7; 8], ..Trace::default() }, None, None);

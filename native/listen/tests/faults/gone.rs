@@ -1,7 +1,7 @@
 //! Directories and files that are removed while in use.
 
-use super::{Place, emit_span, open};
-use crate::support::{PATIENCE, child, child_directory, dense, numbers, wait_until};
+use super::{emit_span, open};
+use crate::support::{PATIENCE, Place, child, child_directory, dense, numbers, wait_until};
 use queue::system::now_monotonic_nano;
 use std::fs;
 use std::io::ErrorKind;
@@ -39,12 +39,10 @@ fn a_queue_directory_that_is_deleted_is_made_anew_and_loses_nothing() {
     emit_span(&service, 0, 20..30);
     wait_until("what the old queue had is written", || {
         let _ = service.flush(PATIENCE);
-        place.path().join("segments").exists() && numbers(&place.lines(), 0).len() == 30
+        numbers(&place.lines(), 0).len() == 30
     });
     assert!(service.close(PATIENCE));
-    let mut written = numbers(&place.lines(), 0);
-    written.sort_unstable();
-    assert_eq!(written, dense(30));
+    place.assert_written(0, 30);
     assert!(place.queue_files().is_empty());
 }
 
@@ -62,9 +60,7 @@ fn a_process_that_ends_right_after_its_queue_directory_was_deleted_has_written_a
     wait_until("there is a queue that others can find", || !place.queue_files().is_empty());
     emit_span(&service, 0, 10..20);
     assert!(service.close(PATIENCE));
-    let mut written = numbers(&place.lines(), 0);
-    written.sort_unstable();
-    assert_eq!(written, dense(20));
+    place.assert_written(0, 20);
 }
 
 #[test]
@@ -101,9 +97,7 @@ fn two_processes_whose_queue_directory_is_deleted_go_on_in_a_new_one_and_lose_no
     assert!(service.close(PATIENCE));
     wait_until("what the old queues had is written", || numbers(&place.lines(), 0).len() >= 30);
     for (thread, count) in [(0, 30), (1, accepted)] {
-        let mut written = numbers(&place.lines(), thread);
-        written.sort_unstable();
-        assert_eq!(written, dense(count));
+        place.assert_written(thread, count);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Shared files full of noise, while they are mapped: nothing in them is trusted further than it can be checked.
 
-use crate::support::{Bench, INFO, dense, emit, numbers, register};
+use crate::support::{Bench, dense, emit_each, numbers, registered};
 use lines::series;
 use queue::control::Control;
 use queue::inspect;
@@ -32,16 +32,15 @@ fn overwrite(directory: &Path, prefix: &str, seed: u32) {
 fn noise_in_the_pages_that_processes_share_stops_neither_the_listener_nor_its_successor() {
     for seed in 0..8 {
         let mut bench = Bench::new();
-        let producer = bench.producer();
-        let event = register(&producer);
-        (0..5).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+        let (producer, event) = registered(bench.producer());
+        emit_each(&producer, event, 0, 0..5);
         bench.drain();
         overwrite(bench.path(), "control", seed);
         overwrite(bench.path(), "metrics", seed);
-        (5..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+        emit_each(&producer, event, 0, 5..10);
         bench.drain();
         drop(bench.next_leader());
-        (10..15).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+        emit_each(&producer, event, 0, 10..15);
         bench.drain();
         assert_eq!(numbers(&bench.sink.events("test"), 0), dense(15), "seed {seed}");
         read_all(bench.path());

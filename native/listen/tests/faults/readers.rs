@@ -1,9 +1,10 @@
 //! The reader of a queue when names are removed: the lock's, the queue's, and that of the page that all share.
 
 use super::gone::remove;
-use super::{Place, emit_span, open};
-use crate::support::wait_until;
-use crate::support::{INFO, Memory, PATIENCE, dense, emit, listener_settings, numbers, queue_settings, register};
+use super::{emit_span, open};
+use crate::support::{
+    INFO, Memory, PATIENCE, Place, dense, emit, emit_each, listener_settings, numbers, open_producer, wait_until,
+};
 use listen::delivery::Delivery;
 use listen::leader::{Leader, Leadership};
 use listen::listener::Listener;
@@ -29,9 +30,8 @@ fn lead(queues: &Path, sink: &Memory, now: Now) -> Leader {
 
 /// A process's queue with the records 0 to 9.
 fn filled(queues: &Path) -> (Producer, u16) {
-    let producer = Producer::open(queue_settings(queues)).unwrap();
-    let event = register(&producer);
-    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = open_producer(queues);
+    emit_each(&producer, event, 0, 0..10);
     (producer, event)
 }
 
@@ -144,7 +144,7 @@ fn a_batch_under_way_of_a_leader_whose_lock_file_is_removed_is_not_written_by_th
     }));
     leader.round(now, true);
     first.taken().before_write = None;
-    (10..20).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    emit_each(&producer, event, 0, 10..20);
     let mut next = lead(&queues, &second, now);
     leader.round(now, true);
     next.round(now, true);
@@ -155,8 +155,7 @@ fn a_batch_under_way_of_a_leader_whose_lock_file_is_removed_is_not_written_by_th
 fn a_leader_writes_also_where_the_one_before_takes_its_place_back_while_that_is_just_looked_at() {
     let place = Place::new();
     let queues = place.queues();
-    let producer = Producer::open(queue_settings(&queues)).unwrap();
-    let event = register(&producer);
+    let (producer, event) = open_producer(&queues);
     assert!(emit(&producer, event, INFO, 0, 0));
     let control = Control::open(&queues).unwrap();
     let (sink, now, alive) = (Memory::default(), Now::read(), std::sync::mpsc::channel().0);
@@ -191,7 +190,7 @@ fn a_reader_that_was_taken_for_dead_releases_nothing_when_it_comes_back() {
     }));
     leader.round(now, true);
     first.taken().before_write = None;
-    (10..20).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    emit_each(&producer, event, 0, 10..20);
     let mut next = lead(&queues, &second, now);
     leader.round(later(now, Duration::from_secs(4)), true);
     next.round(later(now, Duration::from_secs(4)), true);

@@ -2,6 +2,7 @@
 
 use listen::housekeeper::{Compression, HousekeepingSettings, Rounds};
 use queue::published::housekeeping::{HousekeepingWords, Reason};
+use segments::clock_steps::Moment;
 use segments::retention::{Limits, Removed};
 use segments::rotation::Rotations;
 use segments::segment_lock::LiveLock;
@@ -12,7 +13,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
@@ -29,6 +29,11 @@ pub fn at(seconds: u64) -> u64 {
     (BEGIN_S + seconds) * 1_000_000_000
 }
 
+/// That time, where the clock was never set.
+pub fn moment(seconds: u64) -> Moment {
+    Moment { unix_nano: at(seconds), boottime_nano: at(seconds) }
+}
+
 /// Lines enough for several steps of a compression, and different in each segment.
 pub fn content(number: u64) -> Vec<u8> {
     (0..20_000).flat_map(|line| format!("{{\"segment\":{number},\"n\":{line}}}\n").into_bytes()).collect()
@@ -43,9 +48,7 @@ pub struct Bench {
     pub compression: Option<Compression>,
     pub other_directories: Vec<PathBuf>,
     pub waits_for: Vec<String>,
-    /// The clock that is never set.
-    pub boottime: Arc<AtomicU64>,
-    /// By how much the other one was set forward.
+    /// By how much the clock was set forward.
     pub stepped_s: u64,
 }
 
@@ -59,7 +62,6 @@ impl Bench {
             compression: None,
             other_directories: Vec::new(),
             waits_for: Vec::new(),
-            boottime: Arc::new(AtomicU64::new(at(0))),
             stepped_s: 0,
         }
     }
@@ -98,9 +100,7 @@ impl Bench {
             waits_for: (self.waits_for.clone(), self.dir.path().to_owned()),
             rotations: Rotations::default(),
         };
-        let boottime = Arc::clone(&self.boottime);
         Rounds::new(settings, self.words, store, self.words.unreported().map(Removed::from))
-            .by_clock(move || boottime.load(Ordering::Relaxed))
     }
 
     /// Does one round at `seconds` after the beginning.
@@ -110,9 +110,9 @@ impl Bench {
     }
 
     pub fn round_of<S: Store>(&mut self, rounds: &mut Rounds<S>, seconds: u64) -> bool {
-        self.boottime.store(at(seconds - self.stepped_s), Ordering::Relaxed);
+        let now = Moment { boottime_nano: at(seconds - self.stepped_s), ..moment(seconds) };
         let reported = &mut self.reported;
-        rounds.round(at(seconds), &mut |_| true, &mut |reason: Reason, removed: &Removed| {
+        rounds.round(now, &mut |_| true, &mut |reason: Reason, removed: &Removed| {
             reported.push((reason.name(), removed.clone()));
             true
         })

@@ -1,6 +1,6 @@
 //! Which segments are compressed, and which properties of the plain form a compressed one keeps.
 
-use super::bench::{Bench, at, content, name};
+use super::bench::{Bench, content, moment, name};
 use listen::housekeeper::Compression;
 use segments::compress::read_lines;
 use segments::segment::{Form, SegmentName};
@@ -113,7 +113,7 @@ fn work_that_is_ended_leaves_the_segment_as_it_was() {
             steps += 1;
             steps <= most
         };
-        bench.rounds(RealStore).round(at(10), &mut pace, &mut |_, _| true);
+        bench.rounds(RealStore).round(moment(10), &mut pace, &mut |_, _| true);
         steps
     };
     assert_eq!(steps(&bench, 1), 2, "it went on after the first step, and ended after the second");

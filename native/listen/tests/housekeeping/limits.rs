@@ -1,7 +1,7 @@
 //! Which segments are removed: by age, by quota, never a live segment, never a foreign file; and that removals are
 //! reported.
 
-use super::bench::{Bench, Failing, Fault, at, name};
+use super::bench::{Bench, Failing, Fault, moment, name};
 use queue::lock::{Attempt, ProcessLock};
 use segments::retention::Removed;
 use segments::segment_lock;
@@ -176,9 +176,9 @@ fn what_cannot_be_reported_yet_is_reported_later_all_of_it_at_once() {
     bench.segments(4);
     bench.limits.quota_bytes = 30;
     let mut rounds = bench.rounds(RealStore);
-    rounds.round(at(10), &mut |_| true, &mut |_, _| false);
+    rounds.round(moment(10), &mut |_| true, &mut |_, _| false);
     bench.write(&name(5), b"{\"n\":123}\n", 5);
-    rounds.round(at(10), &mut |_| true, &mut |_, _| false);
+    rounds.round(moment(10), &mut |_| true, &mut |_, _| false);
     assert_eq!(bench.files(), [name(3), name(4), name(5)], "removal waits for nothing: the disk may be full");
     bench.round_of(&mut rounds, 10);
     bench.round_of(&mut rounds, 10);
@@ -190,7 +190,7 @@ fn what_a_process_removed_and_did_not_live_to_report_is_reported_by_the_next() {
     let mut bench = Bench::new();
     bench.segments(4);
     bench.limits.quota_bytes = 30;
-    bench.rounds(RealStore).round(at(10), &mut |_| true, &mut |_, _| false);
+    bench.rounds(RealStore).round(moment(10), &mut |_| true, &mut |_, _| false);
     bench.round(10);
     bench.round(10);
     let unreported = Removed { segments: 1, bytes: 10, ..Removed::default() };
@@ -209,7 +209,7 @@ fn removal_ends_when_the_work_is_ended_and_what_was_removed_until_then_is_report
         steps <= 2
     };
     let (mut rounds, mut reported) = (bench.rounds(RealStore), Vec::new());
-    rounds.round(at(10), &mut pace, &mut |reason, gone| {
+    rounds.round(moment(10), &mut pace, &mut |reason, gone| {
         reported.push((reason.name(), gone.clone()));
         true
     });

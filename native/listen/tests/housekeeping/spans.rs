@@ -1,6 +1,6 @@
 //! The spans in a report of removed segments.
 
-use super::bench::{Bench, Failing, Fault, at, name};
+use super::bench::{Bench, Failing, Fault, moment, name};
 use segments::segment::footer_line;
 use segments::segment_account::SegmentAccount;
 use segments::segment_store::RealStore;
@@ -78,7 +78,7 @@ fn a_part_that_is_refused_comes_again_and_none_twice() {
     let mut rounds = bench.rounds(RealStore);
     let (mut reported, mut calls) = (Vec::new(), 0);
     for round in 0..3 {
-        rounds.round(at(10 + round), &mut |_| true, &mut |_, part| {
+        rounds.round(moment(10 + round), &mut |_| true, &mut |_, part| {
             calls += 1;
             let taken = calls != 2 && calls != 4;
             reported.extend(part.spans.iter().filter(|_| taken).copied());
@@ -96,7 +96,7 @@ fn whenever_the_process_dies_all_that_is_gone_was_reported_before() {
         bench.limits.quota_bytes = 1000;
         let store = Failing::new(Fault::From(call));
         let mut reported = Vec::new();
-        bench.rounds(store.clone()).round(at(60), &mut |_| true, &mut |_, removed| {
+        bench.rounds(store.clone()).round(moment(60), &mut |_| true, &mut |_, removed| {
             let lives = *store.calls.borrow() < call;
             reported.extend(removed.spans.iter().filter(|_| lives).copied());
             lives
@@ -118,7 +118,7 @@ fn a_queue_that_closes_before_it_took_the_report_keeps_the_segments() {
     bench.write(&name(2), &sealed(lines(1, 10..=19)), 2);
     bench.limits.quota_bytes = 1;
     let closed = std::cell::Cell::new(false);
-    bench.rounds(RealStore).round(at(10), &mut |_| !closed.get(), &mut |_, _| {
+    bench.rounds(RealStore).round(moment(10), &mut |_| !closed.get(), &mut |_, _| {
         closed.set(true);
         false
     });

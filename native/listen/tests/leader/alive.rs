@@ -1,7 +1,6 @@
 //! Producers that live although their lock is gone, or their own process opened their queue file: nothing is lost.
 
-use crate::support::{Bench, INFO, child, child_directory, dense, emit, numbers, queue_settings, register};
-use queue::producer::Producer;
+use crate::support::{Bench, INFO, child, child_directory, dense, emit, emit_each, numbers, open_producer, registered};
 use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,14 +9,13 @@ use std::process::Stdio;
 #[test]
 fn a_process_that_opens_and_closes_its_own_queue_file_is_not_taken_for_dead() {
     if let Some(directory) = child_directory() {
-        let producer = Producer::open(queue_settings(&directory)).unwrap();
-        let event = register(&producer);
-        (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+        let (producer, event) = open_producer(&directory);
+        emit_each(&producer, event, 0, 0..10);
         assert!(!fs::read(&producer.queue().unwrap().file.path).unwrap().is_empty());
         let mut stdout = std::io::stdout();
         stdout.write_all(b"\nready\n").and_then(|()| stdout.flush()).unwrap();
         assert_eq!(std::io::stdin().read(&mut [0]).unwrap(), 0);
-        (10..20).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+        emit_each(&producer, event, 0, 10..20);
         return;
     }
     let mut bench = Bench::new();
@@ -37,13 +35,12 @@ fn a_process_that_opens_and_closes_its_own_queue_file_is_not_taken_for_dead() {
 #[test]
 fn a_queue_whose_lock_is_lost_is_closed_before_its_file_goes_so_that_the_next_record_has_another() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..10);
     producer.queue().unwrap().unlock();
     bench.drain();
     assert!(bench.queue_files().is_empty(), "taken for dead");
-    (10..20).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    emit_each(&producer, event, 0, 10..20);
     assert_eq!(bench.queue_files().len(), 1);
     bench.drain();
     assert_eq!(numbers(&bench.sink.events("test"), 0), dense(20));
@@ -54,9 +51,8 @@ fn a_queue_whose_lock_is_lost_is_closed_before_its_file_goes_so_that_the_next_re
 #[test]
 fn a_process_that_emits_while_its_end_is_found_is_alive_and_its_end_comes_later() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..10).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..10);
     bench.drain();
     let file = std::sync::Arc::clone(&producer.queue().unwrap().file);
     assert!(emit(&producer, event, INFO, 0, 10));

@@ -1,8 +1,8 @@
 //! The remains of dead processes and damaged files: each test is one known damage.
 
 use crate::support::{
-    Bench, INFO, SLOTS, WARN, child, child_directory, dense, die, emit, numbers, payload, queue_settings, register,
-    sequences, wait_until,
+    Bench, INFO, SLOTS, WARN, child, child_directory, dense, die, emit, emit_each, numbers, open_producer, payload,
+    queue_settings, register, registered, sequences, wait_until,
 };
 use queue::control::Control;
 use queue::layout::{Reason, data_offset};
@@ -23,9 +23,8 @@ fn kill(test: &str, bench: &Bench) {
 
 /// In the child: a producer with three records, the queue's ring still open.
 fn three_records(directory: &Path) -> (Producer, u16) {
-    let producer = Producer::open(queue_settings(directory)).unwrap();
-    let event = register(&producer);
-    (0..3).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = open_producer(directory);
+    emit_each(&producer, event, 0, 0..3);
     (producer, event)
 }
 
@@ -109,8 +108,7 @@ fn a_process_killed_right_after_its_reservation_hides_nothing_behind_it() {
 #[test]
 fn a_process_killed_with_a_full_queue_loses_nothing() {
     if let Some(directory) = child_directory() {
-        let producer = Producer::open(queue_settings(&directory)).unwrap();
-        let event = register(&producer);
+        let (producer, event) = open_producer(&directory);
         let mut n = 0;
         while emit(&producer, event, WARN, 0, n) {
             n += 1;
@@ -131,8 +129,7 @@ fn a_process_killed_with_a_full_queue_loses_nothing() {
 fn a_process_killed_at_any_instruction_loses_nothing_that_it_committed() {
     const THREADS: u64 = 3;
     if let Some(directory) = child_directory() {
-        let producer = Producer::open(queue_settings(&directory)).unwrap();
-        let event = register(&producer);
+        let (producer, event) = open_producer(&directory);
         let accepted: [AtomicU64; THREADS as usize] = Default::default();
         std::thread::scope(|scope| {
             for (thread, accepted) in (0..).zip(&accepted) {
@@ -180,9 +177,8 @@ fn a_process_killed_at_any_instruction_loses_nothing_that_it_committed() {
 #[test]
 fn a_listener_killed_during_its_release_leaves_no_record_to_be_written_twice() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..5).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..5);
     // Three of them are written, and the first word of the release is zeroed already.
     let header = producer.queue().unwrap().file.header();
     header.releasing.store(Mark { sequence: 3, position: 3 * 6 }.to_word(), Ordering::Release);
@@ -224,9 +220,8 @@ fn a_listener_killed_during_its_release_of_torn_records_leaves_them_to_be_counte
 #[test]
 fn a_listener_killed_before_its_write_leaves_every_record() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..5).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..5);
     bench.sink.taken().faults.push_back(0);
     bench.round(std::time::Duration::from_millis(1), true);
     drop(bench.next_leader());
@@ -237,8 +232,7 @@ fn a_listener_killed_before_its_write_leaves_every_record() {
 #[test]
 fn files_that_are_no_queues_of_this_version_are_left_alone_and_disturb_nobody() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
+    let (producer, event) = registered(bench.producer());
     let good = fs::read(&bench.queue_files()[0]).unwrap();
     let mut foreign = good.clone();
     foreign[8] = 1;
@@ -276,7 +270,7 @@ fn with_damage(damage: impl FnOnce(&mut Vec<u8>)) -> (Vec<u64>, serde_json::Valu
     let event = register(&alive);
     let dead = bench.producer();
     register(&dead);
-    (0..5).for_each(|n| assert!(emit(&dead, event, INFO, 1, n)));
+    emit_each(&dead, event, 1, 0..5);
     let mut bytes = fs::read(&dead.queue().unwrap().file.path).unwrap();
     fs::remove_file(&dead.queue().unwrap().file.path).unwrap();
     damage(&mut bytes);

@@ -1,6 +1,8 @@
 //! The last record about a process: when it is written, and its content.
 
-use crate::support::{Bench, INFO, WARN, child, child_directory, die, emit, payload, queue_settings, register};
+use crate::support::{
+    Bench, INFO, WARN, child, child_directory, die, emit, emit_each, open_producer, payload, register, registered,
+};
 use queue::layout::Reason;
 use queue::producer::Producer;
 use serde_json::{Value, json};
@@ -12,9 +14,8 @@ fn ended(bench: &Bench) -> Vec<Value> {
 #[test]
 fn a_process_that_closes_is_ended_by_one_record_with_its_counts() {
     let mut bench = Bench::new();
-    let producer = bench.producer();
-    let event = register(&producer);
-    (0..3).for_each(|n| assert!(emit(&producer, event, INFO, 0, n)));
+    let (producer, event) = registered(bench.producer());
+    emit_each(&producer, event, 0, 0..3);
     producer.refuse(Reason::Oversize, WARN);
     bench.drain();
     assert_eq!(ended(&bench).len(), 0, "it lives");
@@ -80,8 +81,7 @@ fn a_leader_that_ends_while_the_sink_fails_reports_no_end_a_second_time() {
 #[test]
 fn a_process_that_was_killed_ends_as_died_and_its_torn_records_are_named() {
     if let Some(directory) = child_directory() {
-        let producer = Producer::open(queue_settings(&directory)).unwrap();
-        let event = register(&producer);
+        let (producer, event) = open_producer(&directory);
         let torn = |producer: &Producer| {
             let bytes = payload(0, 99);
             let ring = producer.queue().unwrap().file.ring();

@@ -1,13 +1,11 @@
 //! Requests by outcome, and their tokens.
 
 use super::requests::Request;
-use super::{attach, count};
+use super::{count, die_around_the_count};
 use crate::support::Bench;
-use lines::encode::Encoder;
 use lines::redact::{RedactionSettings, Rules};
 use lines::series::histogram::TOKENS_WORD;
-use lines::series::{self, OUTCOMES, Series};
-use listen::attached::Room;
+use lines::series::{self, OUTCOMES};
 use queue::producer::Producer;
 use queue::record::Scratch;
 use std::path::Path;
@@ -179,14 +177,7 @@ fn a_leader_that_dies_around_its_count_leaves_a_successor_that_counts_the_rest()
         let mut bench = Bench::new();
         let (counted, other) = (bench.producer(), bench.producer());
         emit_both_kinds(&counted, 3);
-        let mut encoder = Encoder::counting(Some(Series::open(bench.path(), &[]).unwrap()));
-        let mut queue = attach(&counted.queue().unwrap().file.path);
-        queue.read_into(&mut Vec::new(), Room::of_records(4), &mut encoder);
-        queue.note_counted(encoder.series.as_ref().unwrap().generation() + 1);
-        if !before {
-            encoder.series.as_mut().unwrap().commit();
-        }
-        drop(queue);
+        die_around_the_count(bench.path(), &counted, before);
         assert_eq!(all_requests(bench.path()), if before { 0.0 } else { 4.0 });
         // In the same batch: forgetting one queue's requests does not touch another's.
         emit_both_kinds(&other, 2);

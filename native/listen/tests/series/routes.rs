@@ -1,12 +1,10 @@
 //! Requests over HTTP by route, method and status.
 
-use super::attach;
+use super::die_around_the_count;
 use super::requests::Request;
 use crate::support::Bench;
-use lines::encode::Encoder;
 use lines::redact::{RedactionSettings, Rules};
-use lines::series::{self, ROUTE_BOUNDS_S, RouteCounts, Series};
-use listen::attached::Room;
+use lines::series::{self, ROUTE_BOUNDS_S, RouteCounts};
 use listen::leader::Round;
 use std::path::Path;
 use std::time::Duration;
@@ -138,14 +136,7 @@ fn a_leader_that_dies_around_its_count_leaves_a_successor_that_counts_the_rest()
         let mut bench = Bench::new();
         let producer = bench.producer();
         (0..4).for_each(|_| Request::http("GET", "/a").emit(&producer));
-        let mut encoder = Encoder::counting(Some(Series::open(bench.path(), &[]).unwrap()));
-        let mut queue = attach(&producer.queue().unwrap().file.path);
-        queue.read_into(&mut Vec::new(), Room::of_records(4), &mut encoder);
-        queue.note_counted(encoder.series.as_ref().unwrap().generation() + 1);
-        if !before {
-            encoder.series.as_mut().unwrap().commit();
-        }
-        drop(queue);
+        die_around_the_count(bench.path(), &producer, before);
         assert_eq!(all_requests(bench.path()), if before { 0.0 } else { 4.0 });
         Request::http("GET", "/a").emit(&producer);
         bench.next_leader();

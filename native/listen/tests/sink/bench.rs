@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use listen::sink::{FileSink, FileSinkConfig, FileStatus, Now, Os, RealOs, WriteError};
+use listen::sink::{FileSink, FileSinkConfig, Now, Os, RealOs, WriteError};
 use segments::segment::SegmentName;
 use tempfile::TempDir;
 
@@ -57,9 +57,6 @@ impl FaultyOs {
 }
 
 impl Os for FaultyOs {
-    fn create_dir(&mut self, dir: &Path) -> io::Result<()> {
-        RealOs.create_dir(dir)
-    }
     fn create_segment(&mut self, path: &Path) -> io::Result<File> {
         match self.0.lock().unwrap().fail_creates.pop_front() {
             Some(code) => Err(io::Error::from_raw_os_error(code)),
@@ -87,15 +84,6 @@ impl Os for FaultyOs {
             true => Err(io::Error::from_raw_os_error(libc::EIO)),
             false => RealOs.truncate(file, len),
         }
-    }
-    fn status(&mut self, file: &File) -> io::Result<FileStatus> {
-        RealOs.status(file)
-    }
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        RealOs.remove(path)
-    }
-    fn replace_link(&mut self, target: &Path, link: &Path, temporary: &Path) -> io::Result<()> {
-        RealOs.replace_link(target, link, temporary)
     }
     fn start_writeback(&mut self, file: &File, range: Range<u64>) -> io::Result<()> {
         self.0.lock().unwrap().writeback.push(("start", range.clone()));
@@ -128,6 +116,13 @@ pub struct Bench {
     pub sink: FileSink<FaultyOs>,
 }
 
+impl Bench {
+    /// The segment that was begun last.
+    pub fn newest(&self) -> PathBuf {
+        self.dir.join(names(&self.dir).pop().unwrap().to_string())
+    }
+}
+
 pub fn bench(change: impl FnOnce(&mut FileSinkConfig)) -> Bench {
     let root = TempDir::new().unwrap();
     let dir = root.path().join("logs/requests");
@@ -144,12 +139,17 @@ pub fn at(seconds: u64) -> Now {
     Now { unix_nano: 1_795_237_200_123_456_789 + seconds * 1_000_000_000, monotonic: Duration::from_secs(seconds) }
 }
 
-/// The segments of `dir` in order: record lines, and the footer if there is one.
-pub fn segments(dir: &Path) -> Vec<(Vec<u8>, Option<serde_json::Value>)> {
+/// The segments of `dir` in order.
+fn names(dir: &Path) -> Vec<SegmentName> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.filter_map(|name| SegmentName::parse(&name)).collect();
     names.sort_by_key(|name| name.number);
-    names.iter().map(|name| read_segment(&dir.join(name.to_string()), name.number)).collect()
+    names
+}
+
+/// The segments of `dir` in order: record lines, and the footer if there is one.
+pub fn segments(dir: &Path) -> Vec<(Vec<u8>, Option<serde_json::Value>)> {
+    names(dir).iter().map(|name| read_segment(&dir.join(name.to_string()), name.number)).collect()
 }
 
 fn read_segment(path: &Path, number: u64) -> (Vec<u8>, Option<serde_json::Value>) {
@@ -177,12 +177,10 @@ pub fn contents(dir: &Path) -> Vec<(Vec<u8>, bool)> {
 
 /// The given-up segment that each header names.
 pub fn abandoned(dir: &Path) -> Vec<Option<u64>> {
-    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".jsonl")).collect();
-    names.sort();
-    let header = |name: &String| fs::read_to_string(dir.join(name)).unwrap().lines().next().unwrap().to_owned();
+    let header =
+        |name: &SegmentName| fs::read_to_string(dir.join(name.to_string())).unwrap().lines().next().unwrap().to_owned();
     let of = |line: String| serde_json::from_str::<serde_json::Value>(&line).unwrap()["abandoned"].as_u64();
-    names.iter().map(header).map(of).collect()
+    names(dir).iter().map(header).map(of).collect()
 }
 
 /// The parts of an error that the caller sees.

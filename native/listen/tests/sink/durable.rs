@@ -175,7 +175,7 @@ fn the_next_listeners_chain_goes_on_behind_the_last_whole_line() {
     for torn in [&b""[..], b"{\"line\":", b"{\"line\":\"a\"}"] {
         let mut bench = chained();
         bench.sink.write(AB, 2, at(0)).unwrap();
-        let path = bench.sink.live_path().unwrap().to_owned();
+        let path = bench.newest();
         drop(bench.sink);
         let whole = fs::read(&path).unwrap();
         fs::write(&path, [&whole[..], torn].concat()).unwrap();

@@ -6,7 +6,8 @@ mod queues;
 
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, ListenerSettings, Round};
-use listen::sink::{Now, Sink, WriteError};
+use listen::service::Service;
+use listen::sink::{FileSink, FileSinkConfig, Now, Segments, Sink, SinkSettings, WriteError};
 use queue::control::Control;
 use queue::producer::{Producer, QueueSettings};
 use queue::published::totals;
@@ -15,9 +16,12 @@ pub use queues::*;
 use request::ids::RequestIds;
 use request::in_flight::InFlight;
 use request::in_flight::facts::Begun;
+use segments::segment::SegmentName;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -47,6 +51,21 @@ pub fn begun<'a>(ids: &'a RequestIds, method: &'a [u8], path: &'a [u8]) -> Begun
 /// As those of a queue's own tests, with the events of requests.
 pub fn queue_settings(directory: &Path) -> QueueSettings {
     QueueSettings { events: request::fields::schemas(), ..queues::queue_settings(directory) }
+}
+
+/// A producer of a directory, and the test's own event.
+pub fn open_producer(directory: &Path) -> (Producer, u16) {
+    registered(Producer::open(queue_settings(directory)).unwrap())
+}
+
+pub fn registered(producer: Producer) -> (Producer, u16) {
+    let event = register(&producer);
+    (producer, event)
+}
+
+/// Emits the records of these numbers.
+pub fn emit_each(producer: &Producer, event: u16, thread: u64, numbers: Range<u64>) {
+    numbers.for_each(|n| assert!(emit(producer, event, INFO, thread, n)));
 }
 
 type Hook = Box<dyn FnMut(&[u8]) + Send>;
@@ -123,6 +142,62 @@ impl Sink for Memory {
         self.taken().footer = Some(String::from_utf8(footer.to_vec()).unwrap());
         Ok(())
     }
+}
+
+/// A write as a test carries it out: the sink, the file that it has prepared, the lines, and their number.
+type Write = Box<dyn FnMut(&mut FileSink, &Path, &[u8], u64, Now) -> Result<(), WriteError> + Send>;
+
+/// A file sink whose writes a test carries out.
+pub struct Intercepted {
+    inner: FileSink,
+    prepared: PathBuf,
+    write: Write,
+}
+
+impl Intercepted {
+    pub fn new(
+        inner: FileSink,
+        write: impl FnMut(&mut FileSink, &Path, &[u8], u64, Now) -> Result<(), WriteError> + Send + 'static,
+    ) -> Self {
+        Self { inner, prepared: PathBuf::new(), write: Box::new(write) }
+    }
+}
+
+impl Sink for Intercepted {
+    fn name(&self) -> &'static str {
+        "intercepted"
+    }
+
+    fn prepare(&mut self, bytes: usize, now: Now) -> io::Result<Option<(&Path, u64)>> {
+        let place = self.inner.prepare(bytes, now)?;
+        self.prepared = place.map(|(path, _)| path.to_owned()).unwrap_or_default();
+        Ok(place)
+    }
+
+    fn write(&mut self, lines: &[u8], records: u64, now: Now) -> Result<(), WriteError> {
+        (self.write)(&mut self.inner, &self.prepared, lines, records, now)
+    }
+
+    fn segments(&self) -> Option<Segments<'_>> {
+        self.inner.segments()
+    }
+
+    fn is_durable(&self) -> bool {
+        self.inner.is_durable()
+    }
+
+    fn maintain(&mut self, now: Now) -> io::Result<()> {
+        self.inner.maintain(now)
+    }
+
+    fn close(&mut self, now: Now, footer: &[u8]) -> io::Result<()> {
+        self.inner.close(now, footer)
+    }
+}
+
+/// Writes behind the end of a file, past the sink that has it open.
+pub fn append(path: &Path, bytes: &[u8]) {
+    File::options().append(true).open(path).unwrap().write_all(bytes).unwrap();
 }
 
 pub fn listener_settings(directory: &Path) -> ListenerSettings {
@@ -231,6 +306,69 @@ pub fn sequences(lines: &[Value]) -> Vec<u64> {
 
 pub fn dense(count: u64) -> Vec<u64> {
     (0..count).collect()
+}
+
+/// The plain segments of a directory, in their order.
+pub fn segments(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<SegmentName> = names.filter_map(|name| SegmentName::parse(&name)).collect();
+    names.sort();
+    names.iter().map(|name| dir.join(name.to_string())).collect()
+}
+
+/// The lines of these segments; each must be whole.
+pub fn segment_lines(directory: &Path) -> Vec<Value> {
+    let texts = segments(directory).into_iter().map(|path| fs::read_to_string(path).unwrap());
+    texts.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>()).collect()
+}
+
+/// A directory for queues and one for segments.
+pub struct Place(TempDir);
+
+impl Place {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub fn queues(&self) -> PathBuf {
+        self.path().join("queues")
+    }
+
+    /// The queue files; none while there is no directory.
+    pub fn queue_files(&self) -> Vec<PathBuf> {
+        queue_file::list(&self.queues()).unwrap_or_default()
+    }
+
+    /// A file of the queue directory, by how its name begins.
+    pub fn file(&self, prefix: &str) -> PathBuf {
+        let mut paths = fs::read_dir(self.queues()).unwrap().map(|entry| entry.unwrap().path());
+        paths.find(|path| path.file_name().unwrap().to_str().unwrap().starts_with(prefix)).unwrap()
+    }
+
+    /// The lines of all segments.
+    pub fn lines(&self) -> Vec<Value> {
+        segment_lines(&self.path().join("segments"))
+    }
+
+    /// Every record of a thread is written once, in whatever order.
+    pub fn assert_written(&self, thread: u64, count: u64) {
+        let mut written = numbers(&self.lines(), thread);
+        written.sort_unstable();
+        assert_eq!(written, dense(count));
+    }
+}
+
+/// A process's logging, with an interval so long that only a flush writes.
+pub fn open_service(path: &Path, runs_listener: bool) -> Result<Arc<Service>, String> {
+    let queues = path.join("queues");
+    let listener = ListenerSettings { flush_interval: Duration::from_secs(3600), ..listener_settings(&queues) };
+    let sink = SinkSettings::File(FileSinkConfig::new(path.join("segments"), "test", "0000000000000000"));
+    Service::open(queue_settings(&queues), listener, sink, runs_listener)
 }
 
 /// Checks again and again until `reached`.

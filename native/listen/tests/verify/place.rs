@@ -13,6 +13,7 @@ use queue::published::housekeeping::HousekeepingWords;
 use queue::record::Scratch;
 use queue::system::now_unix_nano;
 use segments::chain::{Algorithm, Value as ChainValue};
+use segments::clock_steps::Moment;
 use segments::compress;
 use segments::retention::{Limits, Removed};
 use segments::segment::{Form, SegmentName};
@@ -136,7 +137,7 @@ impl Place {
         let words: &'static HousekeepingWords = Box::leak(Box::default());
         let mut reported = Vec::new();
         Rounds::new(settings, words, RealStore, words.unreported().map(Removed::from)).round(
-            now_unix_nano(),
+            Moment::read(),
             &mut |_| true,
             &mut |_, removed| {
                 reported.push(removed.clone());

@@ -218,7 +218,7 @@ impl Work {
     /// Ends the listeners of a directory without servers, and removes it. A server that starts at this moment is seen, or
     /// makes the directory anew: it is found and served again.
     fn forget(&self, listeners: &Listeners) -> End {
-        listeners.close(Instant::now() + self.settings.drain_deadline());
+        listeners.close(Instant::now() + self.settings.values.drain_deadline_s);
         self.count(listeners);
         match cleaning::remove(&self.found.path) {
             Ok(None) => End::Forgotten,

@@ -14,7 +14,7 @@ use crate::foreign::ACTIVE_SPAN;
 use crate::held::Held;
 use crate::request_ids::trace_of_record;
 use crate::value;
-use crate::{FunctionDef, python_bool};
+use crate::{FunctionDef, python_bool, raised};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -135,8 +135,7 @@ unsafe extern "C" fn put_record(
     unsafe {
         let py = Python::assume_attached();
         if count != 2 {
-            PyTypeError::new_err("put_record takes a handler and a record").restore(py);
-            return null_mut();
+            return raised(py, PyTypeError::new_err("put_record takes a handler and a record"));
         }
         match put(py, *arguments, *arguments.add(1)) {
             Some(Ended::Raised) => null_mut(),

@@ -6,7 +6,7 @@
 use super::attributes::Attributes;
 use crate::calling::call;
 use crate::gil_cell::GilCell;
-use crate::{FunctionDef, ffi};
+use crate::{FunctionDef, ffi, raised};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -39,8 +39,7 @@ unsafe extern "C" fn handled(
     unsafe {
         let py = Python::assume_attached();
         if count != 2 {
-            PyTypeError::new_err("handled takes a function and a record").restore(py);
-            return std::ptr::null_mut();
+            return raised(py, PyTypeError::new_err("handled takes a function and a record"));
         }
         counted(py, || call(*arguments, [std::ptr::null_mut(), *arguments.add(1)]))
     }

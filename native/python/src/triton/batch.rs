@@ -48,7 +48,7 @@ impl Batch {
             Vec::new()
         });
         let known = resumed.iter().flatten().count();
-        let is_off = shared.service.leaves_out(self.now, || (requests.len().unwrap_or(0) - known) as u64);
+        let is_off = shared.service.runtime.leaves_out(self.now, || (requests.len().unwrap_or(0) - known) as u64);
         if is_off && known == 0 {
             return begun;
         }

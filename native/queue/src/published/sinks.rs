@@ -10,7 +10,8 @@ use std::time::Duration;
 pub const SINKS: usize = 8;
 const NAME_BYTES: usize = 64;
 /// Upper bounds of the buckets of write times, in seconds; the last bucket has none.
-pub const WRITE_BOUNDS_S: [f64; 13] = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
+pub(crate) const WRITE_BOUNDS_S: [f64; 13] =
+    [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 const WRITE_BUCKETS: usize = WRITE_BOUNDS_S.len() + 1;
 
 /// What a sink is for.

@@ -154,6 +154,14 @@ impl Recorded {
         });
     }
 
+    /// What is recorded of these headers.
+    #[must_use]
+    pub fn of_headers(&self, headers: &[(&[u8], &[u8])]) -> Members {
+        let mut members = Members::default();
+        headers.iter().for_each(|(name, value)| self.take(name, value, &mut members));
+        members
+    }
+
     /// As [`Self::take_few`], for requests with more of them.
     pub fn take(&self, name: &[u8], value: &[u8], to: &mut Members) {
         self.for_each_named(name, |headers, entry| {

@@ -24,7 +24,7 @@ const USUAL_NEW_BYTES: usize = 12;
 /// Room for the three numbers.
 const MAX_NUMBERS_BYTES: usize = 15;
 /// Most bytes that a head or a tail is unpacked to.
-pub const MAX_UNPACKED: usize = 64 << 20;
+pub(crate) const MAX_UNPACKED: usize = 64 << 20;
 
 /// Beginning and end of one stream, filled as the stream passes.
 #[derive(Debug)]

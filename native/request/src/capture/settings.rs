@@ -32,10 +32,7 @@ pub enum Plain {
 const TEXTS: [&[u8]; 2] = [b"application/x-www-form-urlencoded", b"application/xml"];
 /// Types of streams.
 const STREAMS: [&[u8]; 5] = [
-    b"text/event-stream",
-    b"application/x-ndjson",
-    b"application/ndjson",
-    b"application/jsonl",
+    b"text/event-stream", b"application/x-ndjson", b"application/ndjson", b"application/jsonl",
     b"application/jsonlines",
 ];
 

@@ -56,7 +56,7 @@ const ADDRESS: Text = Text { first: 19, bytes: 40, shift: 50, bits: 6 };
 const TRACE_FLAGS: u32 = 56;
 /// The most bytes of a body's beginning, and of its end.
 pub const BODY_HEAD_BYTES: usize = 464;
-pub const BODY_TAIL_BYTES: usize = 480;
+pub(crate) const BODY_TAIL_BYTES: usize = 480;
 const BODY_HEAD: usize = 138;
 const BODY_TAIL: usize = BODY_HEAD + BODY_HEAD_BYTES / 8;
 const _: () = assert!(BODY_TAIL + BODY_TAIL_BYTES / 8 == SLOT_WORDS);

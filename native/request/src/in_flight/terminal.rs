@@ -6,10 +6,10 @@
 use super::facts::Facts;
 use crate::added::Members;
 use crate::fields::{CHUNKS_S, Group, MEMBERS, Served};
-use crate::ids::hex16;
 use crate::in_flight::facts::SlotFacts;
 use crate::outcome::Outcome;
 use queue::event::{EventSchema, MODEL_REQUEST, REQUEST};
+use queue::hex;
 use queue::record::{Body, BodyKind, BodyText, Scratch};
 use ring::slots::{LastRecord, Progress, Slot};
 
@@ -53,7 +53,7 @@ impl Open {
         let facts = &self.facts;
         match field {
             "trace" => to.push_trace(&facts.trace),
-            "request_id" => to.push_bytes(&hex16(facts.own_id)),
+            "request_id" => to.push_bytes(&hex::of_id(facts.own_id)),
             "client_request_id" => push_text(to, &facts.client_id),
             "url.path" | "http.request.body.size" | "http.response.body.size" | "request_body" if facts.is_model => {
                 to.push_absent();

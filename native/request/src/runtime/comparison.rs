@@ -43,7 +43,7 @@ const _: () = assert!(std::mem::offset_of!(Area, arms) == 64 && size_of::<Words>
 
 /// The side of a comparison to which a request belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arm {
+pub(crate) enum Arm {
     /// Not recorded.
     Off = 0,
     On = 1,

@@ -12,7 +12,7 @@ pub const RULES: usize = 8;
 pub const NONE: u8 = 0;
 pub const TRACE: u8 = 1;
 pub const ROUTE: u8 = 2;
-pub const ERRORS: u8 = 3;
+pub(crate) const ERRORS: u8 = 3;
 
 /// Names of the chunks modes, by their codes.
 pub const CHUNKS_MODES: [&str; 4] = ["off", "summary", "timeline", "events"];

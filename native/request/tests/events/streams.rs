@@ -160,24 +160,8 @@ fn any_event() -> impl Strategy<Value = Value> {
         Just(json!(7)),
     ];
     let key = prop::sample::select(vec![
-        "error",
-        "type",
-        "object",
-        "usage",
-        "delta",
-        "content",
-        "response",
-        "message",
-        "choices",
-        "done",
-        "stop",
-        "status",
-        "text_output",
-        "token",
-        "other",
-        "code",
-        "finish_reason",
-        "thinking",
+        "error", "type", "object", "usage", "delta", "content", "response", "message", "choices", "done", "stop",
+        "status", "text_output", "token", "other", "code", "finish_reason", "thinking",
     ]);
     let kind = prop::sample::select(vec![
         "response.output_text.delta",

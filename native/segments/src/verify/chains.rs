@@ -9,7 +9,7 @@ use super::listing::Listed;
 use super::report::{Problem, path_of};
 use super::scan::{Found, Links};
 use crate::chain::{START, Value};
-use lines::json::hex;
+use queue::hex;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,10 +1,37 @@
-//! Lists the segments to read.
+//! What there is to read: the segments of directories, and stores of lines that are not segments, such as an SQLite database.
+//! The program that can read one passes its lines in.
 
-use super::database::Database;
 use crate::segment::{Form, SegmentName};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Opens a store for one reading of its lines, each ended by `\n`, in the order of their chain.
+pub type Open = Arc<dyn Fn() -> io::Result<Box<dyn io::Read>> + Send + Sync>;
+
+/// A store of lines: one prefix, and one chain over all of them.
+#[derive(Clone)]
+pub struct Database {
+    pub path: PathBuf,
+    pub prefix: String,
+    pub open: Open,
+}
+
+impl Database {
+    /// The directory that it lies in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Database({})", self.path.display())
+    }
+}
 
 /// A segment in a directory, in one form or both.
 #[derive(Clone, Debug)]
@@ -31,7 +58,7 @@ impl Listed {
 
     /// A store of lines among the segments.
     #[must_use]
-    pub fn of_database(database: &Database) -> Self {
+    pub(crate) fn of_database(database: &Database) -> Self {
         let name =
             SegmentName { prefix: database.prefix.clone(), begun_unix_milli: 0, boot_id: String::new(), number: 1 };
         Self {

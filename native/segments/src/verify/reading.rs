@@ -6,15 +6,18 @@
 
 use super::listing::{self, Listed};
 use super::scan::{self, Found};
-use super::{Request, named, waiting};
+use super::{Request, named};
 use crate::chain::Value as ChainValue;
 use crate::json;
 use crate::segment::SegmentName;
+use lines::encode::{Encoder, LineHead};
+use lines::plan::LinePlan;
+use queue::event::{EventSchema, SEGMENTS_REMOVED};
 use queue::inspect::{self, QueueSnapshot};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -65,7 +68,7 @@ impl Reading {
         self.segments.retain(|_, (_, found)| found.sealed && !found.live);
         self.queues = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir)).collect();
         let before = list(request)?;
-        let reports = request.queue_directories.iter().flat_map(|dir| waiting::reports_of_removals(dir));
+        let reports = request.queue_directories.iter().flat_map(|dir| reports_of_removals(dir));
         self.reported.extend(reports.filter_map(|line| json::read(&line).ok()));
         let mut now = list(request)?;
         let gone = before.keys().filter(|name| !now.contains_key(*name) && !self.segments.contains_key(*name)).count();
@@ -110,4 +113,22 @@ fn read_all(listed: &[Listed], key: Option<ChainValue>) -> io::Result<Vec<Option
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let taken = |one: Mutex<Option<_>>| one.into_inner().ok().flatten().unwrap_or(Ok(None));
     found.into_iter().map(taken).collect()
+}
+
+/// The reports of removed segments that wait in the queues of a directory, in their final form as lines.
+fn reports_of_removals(directory: &Path) -> Vec<Vec<u8>> {
+    let plan = LinePlan::from(EventSchema::segments_removed());
+    let mut encoder = Encoder::new();
+    let mut lines = Vec::new();
+    for file in inspect::files(directory) {
+        let boot_id = format!("{:016x}", file.header().boot_id);
+        let head = LineHead { time_unix_nano: 0, severity: 0, boot_id: &boot_id, pid: file.header().pid, seq: None };
+        for payload in file.ring().copy_waiting(SEGMENTS_REMOVED, &file.header().releasing) {
+            let mut line = Vec::new();
+            if encoder.line(&mut line, &head, &plan, &payload).is_ok() {
+                lines.push(line);
+            }
+        }
+    }
+    lines
 }

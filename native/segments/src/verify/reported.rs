@@ -89,7 +89,7 @@ pub fn take_footer(all: &mut HashMap<u64, (u32, ReportedLosses)>, processes: &[V
 }
 
 fn of_line<'a>(all: &'a mut HashMap<u64, (u32, ReportedLosses)>, line: &Value) -> Option<&'a mut ReportedLosses> {
-    let boot_id = line::parse_boot_id(line["boot_id"].as_str()?.as_bytes().try_into().ok()?)?;
+    let boot_id = line::parse_boot_id(line["boot_id"].as_str()?.as_bytes())?;
     let pid = u32::try_from(line["pid"].as_u64()?).ok()?;
     Some(&mut all.entry(boot_id).or_insert_with(|| (pid, ReportedLosses::default())).1)
 }

@@ -3,7 +3,8 @@
 //! For base64 the decoded bytes count, so that the hash is that of the file. The hash names its algorithm, and whether
 //! it has a key: `blake3:…` or `blake3-keyed:…`.
 
-use crate::json::{escape, hex, number};
+use crate::json::{escape, number};
+use queue::hex;
 
 /// Marks a missing part of a text.
 pub const ELLIPSIS: &[u8] = "…".as_bytes();

@@ -45,7 +45,7 @@ pub struct Sample {
 }
 
 /// A bucket of a histogram: its upper bound, the values up to it, and one of those in it.
-pub type Bucket = (f64, f64, Option<Exemplar>);
+pub(crate) type Bucket = (f64, f64, Option<Exemplar>);
 
 /// A family. Its unit, if it has one, is the end of its name too.
 #[derive(Clone, Debug, PartialEq)]
