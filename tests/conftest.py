@@ -18,13 +18,13 @@ from inference_logging._native import forget_inherited_records, leave_waiting_re
 from inference_logging.record.logger import _open_loggers
 from inference_logging.record.waiting import WAITING
 from inference_logging.triton import log_requests
-from tests import fake_triton
-from tests.c_programs import built, install
-from tests.command_line import run_program
-from tests.identity import KEY
-from tests.proxies import Proxy, Start
-from tests.sidecars import PYTHON
-from tests.support import Recorded
+from tests.kit import fake_triton
+from tests.kit.c_programs import built, install
+from tests.kit.command_line import run_program
+from tests.kit.identity import KEY
+from tests.kit.proxies import Proxy, Start
+from tests.kit.sidecars import PYTHON
+from tests.kit.support import Recorded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -41,7 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Files of release/ import each other by bare name.
-sys.path.append(str(Path(__file__).parent.parent / "release"))
+sys.path.append(str(Path(__file__).parents[1] / "release"))
 
 _REAL = (
     "chart",
@@ -140,7 +140,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def listener_command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """Return the command that has `listen`: of the package, then the program without Python; sidecars are it."""
     command = PYTHON if request.param == "python" else (str(request.getfixturevalue("listener_binary")),)
-    monkeypatch.setattr("tests.sidecars.LISTEN", (*command, "listen"))
+    monkeypatch.setattr("tests.kit.sidecars.LISTEN", (*command, "listen"))
     return command
 
 
@@ -240,7 +240,7 @@ def proxying(listener_binary: Path, configure: Callable[..., Config]) -> Iterato
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Run Chromium for the tests of a file."""
-    from tests.view_browser import chromium  # Playwright is loaded by tests that use it
+    from tests.kit.view_browser import chromium  # Playwright is loaded by tests that use it
 
     with chromium() as made:
         yield made

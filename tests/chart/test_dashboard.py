@@ -14,7 +14,7 @@ import pytest
 
 from tests.chart.prometheus import CHART, Prometheus, written_rules
 from tests.chart.watched import MODELS, Watched, watched
-from tests.support import wait_until
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.chart
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser import needs_browser
 from tests.chart.test_dashboard import DASHBOARD, PANELS
+from tests.kit.browser import needs_browser
 from tools.chart.pictures import drawn
 
 pytestmark = [pytest.mark.chart, needs_browser]

@@ -15,10 +15,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from tests import fake_vllm
-from tests.fake_vllm import IterationStats, OutputProcessor, SchedulerStats
-from tests.support import App, Message, Receive, Send
-from tests.test_vllm import RequestResponseMetadata, UsageInfo
+from tests.kit import fake_vllm
+from tests.kit.fake_vllm import IterationStats, OutputProcessor, SchedulerStats
+from tests.kit.support import App, Message, Receive, Send
+from tests.record.test_vllm import RequestResponseMetadata, UsageInfo
 
 _PROTOCOLS = {
     "vllm.entrypoints.generate.base.protocol": RequestResponseMetadata,

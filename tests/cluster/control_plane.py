@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.servers import free_port
-from tests.support import wait_until
+from tests.kit.servers import free_port
+from tests.kit.support import wait_until
 from tests.tools.tools import tool
 
 START_DEADLINE_S: Final = 60.0

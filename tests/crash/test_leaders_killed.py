@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 import pytest
 
 from inference_logging import Config
-from tests.c_programs import STRICT_C, compiled
 from tests.crash.conftest import Play
 from tests.crash.producing import produce, produce_and_fork, produce_and_read, produce_in_c
 from tests.crash.serving import serve
 from tests.crash.stage import Stage
 from tests.crash.verdict import judge_without_totals, verified
-from tests.sinks import remount, small_file_system
+from tests.kit.c_programs import STRICT_C, compiled
+from tests.kit.sinks import remount, small_file_system
 
 pytestmark = [pytest.mark.servers, pytest.mark.kills]
 

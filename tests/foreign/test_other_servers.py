@@ -19,8 +19,8 @@ from h2.events import DataReceived, StreamEnded
 from websockets.sync.client import connect
 
 from inference_logging import Config, Logger
-from tests.servers import Load, Server, serving
-from tests.support import read_lines, read_records, wait_until
+from tests.kit.servers import Load, Server, serving
+from tests.kit.support import read_lines, read_records, wait_until
 
 pytestmark = pytest.mark.servers
 

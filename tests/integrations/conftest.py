@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from inference_logging import Config
-from tests.books import assert_books_balance
 from tests.integrations.vllm_server import WRITING, VllmServer, serving
-from tests.proxies import Proxy
+from tests.kit.books import assert_books_balance
+from tests.kit.proxies import Proxy
 
 
 @pytest.fixture(scope="session")

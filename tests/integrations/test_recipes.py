@@ -24,8 +24,8 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.servers import Server
-from tests.support import read_records, wait_until
+from tests.kit.servers import Server
+from tests.kit.support import read_records, wait_until
 
 pytestmark = pytest.mark.recipes
 

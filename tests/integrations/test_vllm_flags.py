@@ -20,7 +20,6 @@ import httpx
 import pytest
 
 from inference_logging.record.started import configuration_digest
-from tests.books import assert_books_balance
 from tests.integrations.vllm_server import (
     ADAPTER,
     MODEL,
@@ -32,9 +31,10 @@ from tests.integrations.vllm_server import (
     require_vllm,
     serving,
 )
-from tests.servers import free_port
-from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, read_records, wait_until
-from tests.test_docs_shell import commands
+from tests.kit.books import assert_books_balance
+from tests.kit.servers import free_port
+from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, read_records, wait_until
+from tests.project.test_docs_shell import commands
 
 pytestmark = pytest.mark.vllm
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.books import assert_books_balance
-from tests.command_line import run
 from tests.integrations.vllm_server import WRITING, VllmServer, serving
-from tests.support import wait_until
+from tests.kit.books import assert_books_balance
+from tests.kit.command_line import run
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.vllm
 

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 
 from tests.integrations.test_vllm_engine import BODIES, running
 from tests.integrations.vllm_server import VllmServer, events, written
-from tests.support import wait_until
+from tests.kit.support import wait_until
 from tests.truth.events import CHUNKS, SSE, Stream
 from tests.truth.reference import read
 from tests.truth.table import Comparison

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from tests.cluster.release import CHART
-from tests.images import wheels
 from tests.integrations import triton_server, vllm_server
+from tests.kit.images import wheels
 from tests.node.images import Builder, archives, kept
 from tools.programs.workshop import TOOLS
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.support import wait_until
+from tests.kit.support import wait_until
 from tests.truth.events import CHUNKS, Kind, Stream
 from tests.truth.player import BEGUN, HEADER, STARTED, Script
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger
-from tests.proxies import Start
-from tests.servers import serving
-from tests.support import read_records, wait_until
+from tests.kit.proxies import Start
+from tests.kit.servers import serving
+from tests.kit.support import read_records, wait_until
 from tests.truth.catalogue import STREAMS, is_stream
 from tests.truth.client import Asking, Seen
 from tests.truth.events import CHUNKS, FIELDS, Kind, truth

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from inference_logging import Config
-from tests.support import Recorded
+from tests.kit.support import Recorded
 from tests.truth.catalogue import STREAMS, is_stream
 from tests.truth.events import Stream, truth
 from tests.truth.in_process import Stage

@@ -1,0 +1,312 @@
+"""Several processes: each has a queue of its own, and no record is lost or doubled, whichever way the process began."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from inference_logging import Config, Logger, get_logger
+from tests.kit.support import Recorded, read_records, wait_until
+
+pytestmark = pytest.mark.servers
+
+RECORDS = 200
+
+
+def has_listener() -> bool:
+    """Return whether this process has a listener's thread; libraries start theirs again in a forked child."""
+    return "inference-log" in thread_names()
+
+
+def thread_names() -> list[str]:
+    """Return the names of the threads that this process has, native ones too."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # one that ends meanwhile
+            names.append(task.joinpath("comm").read_text().strip())
+    return names
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Fork, run ``work`` in the child, and return its pid. A child that raises exits with 1."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(code)
+
+
+def join(*pids: int) -> None:
+    for pid in pids:
+        assert os.waitpid(pid, 0)[1] == 0, "the child failed"
+
+
+def log_many(records: int = RECORDS, **attributes: Any) -> None:
+    log = get_logger("process")
+    for number in range(records):
+        assert log.warning("n", n=number, of=os.getpid(), **attributes)
+
+
+def assert_complete(directory: Path, processes: int, records: int = RECORDS) -> None:
+    """Check that each of ``processes`` has all its records exactly once, under its own boot id."""
+    found = read_records(directory, "log")
+    assert len({(record["boot_id"], record["seq"]) for record in found}) == len(found) == processes * records
+    assert {record["attributes"]["of"] == record["pid"] for record in found} == {True}
+    by_boot = Counter(record["boot_id"] for record in found)
+    assert by_boot == dict.fromkeys(by_boot, records)
+    assert len(by_boot) == processes
+    for boot in by_boot:
+        own = [record for record in found if record["boot_id"] == boot]
+        assert (
+            [record["seq"] for record in own] == [record["attributes"]["n"] for record in own] == list(range(records))
+        )
+
+
+def drained(recorded: Recorded, processes: int, records: int = RECORDS) -> Path:
+    """Wait until the records of all processes are written."""
+    directory = recorded.config.directory
+
+    def arrived() -> bool:
+        recorded.logger.flush()
+        return len(read_records(directory, "log")) >= processes * records
+
+    wait_until(arrived, f"{processes} × {records} records")
+    return directory
+
+
+def test_a_forked_child_has_a_queue_of_its_own_and_loses_nothing(recorded: Recorded) -> None:
+    log_many()
+    join(in_child(log_many))
+    assert_complete(drained(recorded, 2), 2)
+
+
+def test_the_parent_logs_on_while_and_after_its_children_log(recorded: Recorded) -> None:
+    children = [in_child(log_many) for _ in range(4)]
+    log_many()
+    join(*children)
+    assert_complete(drained(recorded, 5), 5)
+
+
+def test_a_grandchild_has_a_queue_of_its_own(recorded: Recorded) -> None:
+    def child() -> None:
+        log_many()
+        join(in_child(log_many))
+
+    join(in_child(child))
+    log_many()
+    assert_complete(drained(recorded, 3), 3)
+
+
+def test_a_child_forked_before_its_parents_first_record_logs_too(recorded: Recorded) -> None:
+    join(in_child(log_many))
+    assert_complete(drained(recorded, 1), 1)
+
+
+def test_a_child_that_does_not_log_gets_neither_queue_nor_thread(recorded: Recorded) -> None:
+    queues = recorded.config.resolved_queue_directory
+    before = sorted(queues.glob("*.queue"))
+
+    def child() -> None:
+        assert not has_listener()
+        assert sorted(queues.glob("*.queue")) == before
+        log_many(1)
+        wait_until(has_listener, "the thread, which names itself")
+        assert len(list(queues.glob("*.queue"))) == len(before) + 1
+
+    join(in_child(child))
+    drained(recorded, 1, 1)
+
+
+def test_events_registered_before_the_fork_work_in_the_child(recorded: Recorded) -> None:
+    emit = recorded.logger.event("step", ["n", "of"])
+
+    def child() -> None:
+        assert all(emit(number, os.getpid()) for number in range(RECORDS))
+        late = recorded.logger.event("late", ["n"])
+        assert late(1)
+
+    join(in_child(child))
+    emit(0, os.getpid())
+
+    def complete() -> bool:
+        recorded.logger.flush()
+        return len(read_records(recorded.config.directory)) == RECORDS + 2
+
+    wait_until(complete, "all records")
+    records = read_records(recorded.config.directory)
+    assert Counter(record["event_name"] for record in records) == {"step": RECORDS + 1, "late": 1}
+    assert all(record["of"] == record["pid"] for record in records if record["event_name"] == "step")
+
+
+def test_a_child_that_drains_itself_ends_with_an_empty_queue(recorded: Recorded) -> None:
+    def child() -> None:
+        log_many()
+        assert recorded.logger.close()
+
+    join(in_child(child))
+    assert_complete(drained(recorded, 1), 1)
+
+
+def test_a_child_outlives_its_parent_and_takes_over_the_listening(configure: Callable[..., Config]) -> None:
+    config = configure()
+    reading, writing = os.pipe()
+    grandchild_done, report = os.pipe()
+
+    def parent() -> None:
+        Logger(config)
+        log_many()
+
+        def child() -> None:
+            os.read(reading, 1)
+            log_many()
+            assert Logger.shared(config).close()
+            os.write(report, b"x")
+
+        in_child(child)
+
+    pid = in_child(parent)
+    join(pid)
+    os.write(writing, b"x")
+    assert os.read(grandchild_done, 1) == b"x"
+    assert_complete(config.directory, 2)
+    for descriptor in (reading, writing, grandchild_done, report):
+        os.close(descriptor)
+
+
+def test_a_killed_child_loses_nothing_that_was_accepted(recorded: Recorded) -> None:
+    reading, writing = os.pipe()
+
+    def child() -> NoReturn:
+        log_many()
+        os.write(writing, b"x")
+        while True:
+            signal.pause()
+
+    pid = in_child(child)
+    assert os.read(reading, 1) == b"x"
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert_complete(drained(recorded, 1), 1)
+    wait_until(
+        lambda: len(list(recorded.config.resolved_queue_directory.glob("*.queue"))) == 1, "the queue to be removed"
+    )
+    os.close(reading)
+    os.close(writing)
+
+
+def log_until_killed(config: Config, report: int) -> NoReturn:
+    """Listen, write to ``report`` once this process does, and log on."""
+    logger = Logger(config)
+    wait_until(lambda: logger.stats()["listener"]["leader_pid"] == os.getpid(), "this process to listen")
+    log_many()
+    os.write(report, b"x")
+    while True:
+        log_many(10)
+
+
+def assert_unbroken(directory: Path) -> Counter[str]:
+    """Check that each process's numbers begin at 0 without gap or repetition; return how many logs each has."""
+    # A listener that repairs what a killed one left says so in a record of its own, which has a number too.
+    records = [record for record in read_records(directory) if "seq" in record]
+    for boot in {record["boot_id"] for record in records}:
+        numbers = sorted(record["seq"] for record in records if record["boot_id"] == boot)
+        assert numbers == list(range(len(numbers)))
+    return Counter(record["boot_id"] for record in records if record["event_name"] == "log")
+
+
+def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(
+    configure: Callable[..., Config],
+) -> None:
+    config = configure()
+    started, report = os.pipe()
+    pid = in_child(lambda: log_until_killed(config, report))
+    assert os.read(started, 1) == b"x"
+    with Logger(config) as logger:
+        log_many()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        wait_until(lambda: logger.stats()["listener"]["leader_pid"] == os.getpid(), "the survivor to listen")
+        while logger.backlog_records():
+            assert logger.flush()
+        found = assert_unbroken(config.directory)
+        assert found[logger.stats()["boot_id"]] == RECORDS
+        assert len(found) == 2
+    os.close(started)
+    os.close(report)
+
+
+def test_listeners_killed_at_any_moment_lose_and_double_nothing(configure: Callable[..., Config]) -> None:
+    # Each writes all the time, so some die between writing a batch and taking it out of the queues.
+    config = configure(flush_records=1, flush_interval_s=0.01)
+    started, report = os.pipe()
+    for _ in range(20):
+        pid = in_child(lambda: log_until_killed(config, report))
+        assert os.read(started, 1) == b"x"
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    with Logger(config) as logger:
+        while logger.backlog_records():
+            assert logger.flush()
+    found = assert_unbroken(config.directory)
+    assert len(found) == 20
+    assert min(found.values()) >= RECORDS
+    os.close(started)
+    os.close(report)
+
+
+def spawned(directory: str, queues: str) -> None:
+    with Logger(Config(directory=Path(directory), queue_directory=Path(queues), queue_bytes=1 << 20)):
+        log_many()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_children_lose_nothing(recorded: Recorded, method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    log_many()
+    if method == "fork":
+        children = [context.Process(target=log_many) for _ in range(3)]
+    else:
+        where = (str(recorded.config.directory), str(recorded.config.resolved_queue_directory))
+        children = [context.Process(target=spawned, args=where) for _ in range(3)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert_complete(drained(recorded, 4), 4)
+
+
+@pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "raise SystemExit(0)", "assert logger.close()"])
+def test_an_interpreter_that_ends_drains_its_queue(configure: Callable[..., Config], ending: str) -> None:
+    config = configure()
+    script = f"""
+import sys
+from pathlib import Path
+from inference_logging import Config, Logger, get_logger
+logger = Logger(Config(directory=Path({str(config.directory)!r}), queue_directory=Path({str(config.queue_directory)!r}),
+                       flush_interval_s=60, flush_records=1000000))
+for number in range({RECORDS}):
+    get_logger("script").info("n", n=number)
+{ending}
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert [record["attributes"]["n"] for record in read_records(config.directory)] == list(range(RECORDS))
+    assert not list(config.resolved_queue_directory.glob("*.queue"))

@@ -1,0 +1,262 @@
+"""Real servers under load: records arrived = requests answered, through SIGTERM, SIGKILL, reload and failing disks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from inference_logging import Config, Logger
+from tests.kit.servers import HERE, Load, serving, uvicorn
+from tests.kit.support import read_lines, read_records, wait_until
+
+pytestmark = pytest.mark.servers
+
+Configure = Callable[..., Config]
+
+
+def numbered(directory: Path) -> list[dict[str, Any]]:
+    """Return the records that came through a queue; what the listener says itself has no number."""
+    return [record for record in read_records(directory) if "seq" in record]
+
+
+def assert_books_balance(directory: Path) -> None:
+    """Check the last counts of every process: all that was accepted is written or counted as dropped."""
+    last: dict[str, dict[str, Any]] = {}
+    for footer in (line for line in read_lines(directory) if line["event_name"] == "segment.footer"):
+        last.update({books["boot_id"]: books for books in footer["processes"]})
+    assert last
+    assert all(books["accepted"] == books["written"] and not books["dropped"] for books in last.values())
+    written = Counter(record["boot_id"] for record in numbered(directory))
+    assert written == {boot: books["written"] for boot, books in last.items() if books["written"]}
+
+
+def assert_each_answer_is_recorded(directory: Path, load: Load) -> None:
+    """Check that each answered request has one terminal record, and that no other is recorded unless it failed."""
+    requests = [record for record in read_records(directory, "request") if "client_request_id" in record]
+    found = Counter(record["client_request_id"] for record in requests)
+    recorded = set(found)
+    assert load.answered <= recorded <= load.answered | load.failed
+    assert {name: count for name, count in found.items() if count != 1} == {}
+    seen = [(record["boot_id"], record["seq"]) for record in numbered(directory)]
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_one_uvicorn_worker_records_each_answer(configure: Configure, loop: str) -> None:
+    config = configure()
+    with uvicorn(config, "--loop", loop) as server:
+        with Load(server, "/") as load:
+            load.wait_for(300)
+        assert "Traceback" not in server.stop()
+    assert load.failed == set()
+    assert_each_answer_is_recorded(config.directory, load)
+    assert_books_balance(config.directory)
+    assert {record["http.route"] for record in read_records(config.directory, "request")} == {"/"}
+
+
+def test_four_uvicorn_workers_record_each_answer_into_one_set_of_segments(configure: Configure) -> None:
+    config = configure()
+    with uvicorn(config, "--workers", "4") as server:
+        with Load(server, "/logged/1") as load:
+            load.wait_for(600)
+        server.stop()
+    assert_each_answer_is_recorded(config.directory, load)
+    assert_books_balance(config.directory)
+    requests, logs = read_records(config.directory, "request"), read_records(config.directory, "log")
+    assert {log["span_id"] for log in logs} == {request["span_id"] for request in requests}
+
+
+def test_an_orderly_end_of_four_workers_leaves_no_queue_behind(configure: Configure) -> None:
+    # A queue is shared memory; one that nobody removes is lost to the machine until the next start.
+    config = configure()
+    with uvicorn(config, "--workers", "4") as server:
+        with Load(server, "/") as load:
+            load.wait_for(100)
+        server.stop()
+    assert list(config.resolved_queue_directory.glob("*.queue")) == []
+
+
+@pytest.mark.parametrize("worker", ["uvicorn.workers.UvicornWorker", "asgi"])
+def test_gunicorn_with_preload_records_each_answer_also_with_a_logger_from_before_the_fork(
+    configure: Configure, worker: str
+) -> None:
+    config = configure()
+    command = ("gunicorn", "served_app:app", "--chdir", str(HERE), "--bind", "127.0.0.1:{port}", "--preload")
+    with serving(config, *command, "-w", "6", "-k", worker, SERVED_APP_LOGS_AT_IMPORT="1") as server:
+        with Load(server, "/logged/1") as load:
+            load.wait_for(400)
+        assert "inference_logging:" not in server.stop()
+    assert_each_answer_is_recorded(config.directory, load)
+    assert_books_balance(config.directory)
+    imported = [record for record in read_records(config.directory, "log") if record["message"] == "imported"]
+    assert len(imported) == 1
+    workers = {record["pid"] for record in read_records(config.directory, "request")}
+    assert imported[0]["pid"] not in workers
+
+
+def test_a_reload_loses_nothing_of_the_process_before(configure: Configure, tmp_path: Path) -> None:
+    config = configure()
+    source = tmp_path / "source"
+    source.mkdir()
+    module = source / "reloaded_app.py"
+    shutil.copy(HERE / "served_app.py", module)
+    options = ("--app-dir", str(source), "--reload", "--reload-dir", str(source), "--port", "{port}")
+    with serving(config, "uvicorn", "reloaded_app:app", *options) as server:
+        pids = [server.get("/")["pid"] for _ in range(20)]
+
+        def reloaded() -> bool:
+            # Again and again: the watcher may have begun to look only after the first change.
+            os.utime(module)
+            try:
+                pids.append(server.get("/")["pid"])
+            except httpx.TransportError:
+                return False
+            return bool(pids[-1] != pids[0])
+
+        wait_until(reloaded, "the reload")
+        server.stop()
+    records = Counter(record["pid"] for record in read_records(config.directory, "request"))
+    for pid, answers in Counter(pids).items():
+        assert records[pid] >= answers
+
+
+def test_an_application_without_lifespan_is_recorded_and_drained_at_sigterm(configure: Configure) -> None:
+    config = configure(flush_interval_s=60, flush_records=1_000_000)
+    with uvicorn(config, app="served_app:raw_app") as server:
+        with Load(server, "/") as load:
+            load.wait_for(200)
+        server.stop()
+    assert_each_answer_is_recorded(config.directory, load)
+    assert_books_balance(config.directory)
+
+
+def test_with_lifespan_off_what_sigterm_leaves_in_the_queue_is_written_by_the_next_start(configure: Configure) -> None:
+    config = configure(flush_interval_s=60, flush_records=1_000_000)
+    with uvicorn(config, "--lifespan", "off") as server:
+        with Load(server, "/") as load:
+            load.wait_for(200)
+        server.stop()
+    with Logger(config) as next_start:
+        while next_start.backlog_records():
+            assert next_start.flush()
+    assert_each_answer_is_recorded(config.directory, load)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_at_sigterm_under_load_streams_in_flight_finish_and_the_books_balance(
+    configure: Configure, workers: str
+) -> None:
+    config = configure()
+    chunks, streams = 40, 16
+    begun, bodies = threading.Barrier(streams + 1), []
+
+    def read(url: str) -> None:
+        with httpx.stream("GET", f"{url}/stream/{chunks}?pause_s=0.02", timeout=120) as response:
+            parts = response.iter_bytes()
+            first = next(parts)
+            begun.wait()
+            bodies.append(first + b"".join(parts))
+
+    with uvicorn(config, "--workers", workers) as server, Load(server, "/logged/7", clients=4) as load:
+        threads = [threading.Thread(target=read, args=(server.url,)) for _ in range(streams)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        load.wait_for(20)
+        server.stop()
+        for thread in threads:
+            thread.join()
+    assert bodies == [b"".join(b"data: %d\n\n" % number for number in range(chunks))] * streams
+    assert_each_answer_is_recorded(config.directory, load)
+    assert_books_balance(config.directory)
+    requests = read_records(config.directory, "request")
+    streamed = [record for record in requests if record["http.route"] == "/stream/{chunks}"]
+    assert [(record["outcome"], record["chunks"]) for record in streamed] == [("ok", chunks)] * streams
+
+
+def test_killing_the_listening_worker_of_four_leaves_the_others_logging_and_loses_nothing_accepted(
+    configure: Configure,
+) -> None:
+    # Nothing is written before the kill unless someone asks, so the killed worker dies with a full queue.
+    config = configure(flush_interval_s=60, flush_records=1_000_000, queue_bytes=16 << 20)
+    with uvicorn(config, "--workers", "4") as server:
+        with Load(server, "/logged/1", clients=8) as load:
+
+            def all_busy() -> dict[str, Any] | None:
+                stats: dict[str, Any] = server.get("/stats")
+                busy = [books for books in stats["workers"].values() if books["accepted"] > 20]
+                return stats if len(busy) == 4 else None
+
+            stats = wait_until(all_busy, "records of each worker")
+            leader = stats["listener"]["leader_pid"]
+            before = stats["workers"][str(leader)]
+            os.kill(leader, signal.SIGKILL)
+            load.wait_for(200)
+            wait_until(lambda: server.get("/stats")["listener"]["leader_pid"] != leader, "another listener")
+            load.wait_for(100)
+        server.stop()
+    assert_each_answer_is_recorded(config.directory, load)
+    records = read_records(config.directory)
+    killed = sorted(record["seq"] for record in records if record["boot_id"] == before["boot_id"])
+    assert len(killed) >= before["accepted"]
+    assert killed == list(range(len(killed)))
+    assert len({record["pid"] for record in records}) >= 4
+
+
+@pytest.mark.parametrize("trouble", ["full", "gone"])
+def test_the_server_serves_while_segments_cannot_be_written_and_writes_them_once_they_can(
+    configure: Configure, trouble: str
+) -> None:
+    config = configure(health_backlog_records=200)
+    with uvicorn(config) as server:
+        pid = server.process.pid
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        if trouble == "full":
+            # As on a full disk: no file can grow.
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
+        else:
+            config.directory.rmdir()
+            config.directory.write_bytes(b"in the way")
+        with Load(server, "/") as load:
+            load.wait_for(300)
+            wait_until(lambda: server.get("/stats")["listener"]["sink_errors"] > 0, "the listener to fail")
+            wait_until(
+                lambda: httpx.get(f"{server.url}/health/logging", timeout=120).status_code == 503, "health to report"
+            )
+            load.wait_for(100)
+            if trouble == "full":
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+            else:
+                config.directory.unlink()
+        wait_until(
+            lambda: httpx.get(f"{server.url}/health/logging", timeout=120).status_code == 200, "health to come back"
+        )
+        server.stop()
+    assert load.failed == set()
+    assert_each_answer_is_recorded(config.directory, load)
+    assert_books_balance(config.directory)
+
+
+def test_a_queue_that_cannot_be_had_stops_uvicorn_at_start_naming_the_parameter(
+    configure: Configure, tmp_path: Path
+) -> None:
+    from tests.kit.servers import Server
+
+    (tmp_path / "file").write_bytes(b"")
+    config = configure(queue_directory=tmp_path / "file")
+    server = Server(config, ["uvicorn", "served_app:app", "--app-dir", str(HERE), "--port", "{port}"])
+    try:
+        assert server.process.wait(30) != 0
+        assert "queue_directory" in server.stop()
+    finally:
+        server.end()
