@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,11 +19,11 @@ from inference_logging import Config, Logger, get_logger
 from tests.kit.books import assert_books_balance, variables
 from tests.kit.c_programs import LIBRARY, STRICT, STRICT_C, compiled, configuration_file, run
 from tests.kit.identity import SECRET, keyed_hash
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 
 pytestmark = pytest.mark.servers
 
-Configure = Callable[..., Config]
 HERE = Path(__file__).parent
 
 

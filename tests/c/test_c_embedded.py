@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +21,9 @@ from tests.kit.c_programs import run as run_program
 from tests.kit.command_line import run
 from tests.kit.identity import SECRET, everything, keyed_hash
 from tests.kit.sidecars import Sidecar
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records
 
-Configure = Callable[..., Config]
 LARGEST_LIBRARY_BYTES: Final = 200_000
 LARGEST_MEMORY_KB: Final = 256
 DIST: Final = LIBRARY.parent.parent / "dist" / "c-embedded"

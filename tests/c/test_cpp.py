@@ -7,18 +7,16 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from inference_logging import Config
 from tests.kit.books import assert_books_balance, variables
 from tests.kit.c_programs import LIBRARY, SOURCES, STRICT, compiled, run
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records
 from tests.tools.tools import tool
 
-Configure = Callable[..., Config]
 CPP = ("g++", "-std=c++17", "-D_GNU_SOURCE")
 DEFINITION = """
 #include <inferlog.hpp>

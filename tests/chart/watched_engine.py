@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 
 from tests.kit import fake_vllm
 from tests.kit.fake_vllm import IterationStats, OutputProcessor, SchedulerStats
-from tests.kit.support import App, Message, Receive, Send
+from tests.kit.signatures import App, Message, Receive, Send
 from tests.record.test_vllm import RequestResponseMetadata, UsageInfo
 
 _PROTOCOLS = {

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,11 @@ from inference_logging import Config, Logger, get_logger
 from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.verify import command
 from tests.kit.command_line import Done, run
+from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
 from tests.record.test_processes import in_child
 
 pytestmark = pytest.mark.usefixtures("program")
-
-Configure = Callable[..., Config]
 
 
 def log(config: Config, count: int) -> None:

@@ -17,7 +17,6 @@ KEY = bytes(range(32))
 SECRET = "sk-canary0123456789"
 HEADERS = ["x-tenant=tenant.id", "X-Team", "authorization:hash=api_key.hash", "x-api-key:hash=api_key.hash"]
 App = Callable[..., Awaitable[None]]
-Configure = Callable[..., Config]
 BODY = {
     "model": "m",
     "user": "user-7",

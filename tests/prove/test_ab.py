@@ -8,7 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,9 @@ from inference_logging.read.stats.interval import Interval, bootstrap, of_groups
 from tests.kit.command_line import Done, run
 from tests.kit.servers import Load, uvicorn
 from tests.kit.sidecars import PYTHON, Sidecar
-from tests.kit.support import (
-    Client,
-    Message,
-    Recorded,
-    Send,
-    answer,
-    http_scope,
-    read_records,
-    replying,
-    serve_one,
-    wait_until,
-)
+from tests.kit.signatures import Configure, Message, Send
+from tests.kit.support import Client, Recorded, answer, http_scope, read_records, replying, serve_one, wait_until
 
-Configure = Callable[..., Config]
 SHORT = ("--for", "2.4s", "--slice", "0.2s")
 """The fewest and shortest slices that there may be."""
 OFF_FIRST = ("--seed", "0")

@@ -20,11 +20,11 @@ import pytest
 from inference_logging import Config
 from tests.kit.command_line import Done, run
 from tests.kit.servers import uvicorn
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 
 pytestmark = pytest.mark.servers
 
-Configure = Callable[..., Config]
 Rows = list[dict[str, Any]]
 
 SPEED = 2.0

@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,10 @@ from inference_logging.read.export.run import row_of
 from inference_logging.read.export.spool import Spool
 from tests.kit.books import verify_in_process
 from tests.kit.command_line import Done, run
+from tests.kit.signatures import Configure, Recording
 from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, replying
 
 __all__ = ["verify_in_process"]
-Configure = Callable[..., Config]
 JSON_HEADERS = [(b"content-type", b"application/json")]
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
 ANSWER = json.dumps({"usage": {"prompt_tokens": 7, "completion_tokens": 3}, "choices": []}).encode()
@@ -53,7 +52,7 @@ def export(config: Config, *options: str, form: str = "mooncake") -> tuple[Done,
 
 
 def test_of_a_closed_server_everything_is_exported_and_the_statement_says_so(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording()
     serve(recorded, 5)
@@ -74,7 +73,7 @@ def test_of_a_closed_server_everything_is_exported_and_the_statement_says_so(
 
 
 @pytest.mark.usefixtures("verify_in_process")
-def test_a_removed_line_is_missing_and_complete_is_not_claimed(recording: Callable[..., Recorded]) -> None:
+def test_a_removed_line_is_missing_and_complete_is_not_claimed(recording: Recording) -> None:
     recorded = recording()
     serve(recorded, 5)
     recorded.close()
@@ -121,7 +120,7 @@ def test_records_that_still_wait_in_a_queue_are_not_claimed(configure: Configure
 
 
 @pytest.mark.usefixtures("verify_in_process")
-def test_what_sampling_left_out_is_counted_and_the_rest_has_its_weight(recording: Callable[..., Recorded]) -> None:
+def test_what_sampling_left_out_is_counted_and_the_rest_has_its_weight(recording: Recording) -> None:
     recorded = recording(sample_ratio=0.5)
     serve(recorded, 60)
     recorded.close()
@@ -170,7 +169,7 @@ async def _stream_until_killed(config: Config, write_end: int) -> None:
 
 
 @pytest.mark.usefixtures("verify_in_process")
-def test_damaged_lines_are_counted_and_named(recording: Callable[..., Recorded]) -> None:
+def test_damaged_lines_are_counted_and_named(recording: Recording) -> None:
     recorded = recording()
     serve(recorded, 2)
     recorded.close()
@@ -183,9 +182,7 @@ def test_damaged_lines_are_counted_and_named(recording: Callable[..., Recorded])
 
 @pytest.mark.parametrize("form", ["mooncake", "openai-jsonl"])
 @pytest.mark.usefixtures("verify_in_process")
-def test_what_is_captured_is_what_is_exported_and_the_arrival_is_when_it_came(
-    form: str, recording: Callable[..., Recorded]
-) -> None:
+def test_what_is_captured_is_what_is_exported_and_the_arrival_is_when_it_came(form: str, recording: Recording) -> None:
     import time
 
     recorded = recording(capture_input="full", capture_output="full")
@@ -204,7 +201,7 @@ def test_what_is_captured_is_what_is_exported_and_the_arrival_is_when_it_came(
     assert arrival is not None
 
 
-def test_the_examples_of_the_help_run(recording: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_the_help_run(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = recording(capture_input="full", capture_output="full")
     serve(recorded)
     recorded.close()

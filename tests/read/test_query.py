@@ -8,19 +8,19 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from inference_logging import Config, Logger
+from inference_logging import Logger
 from inference_logging.cli.query_types import common
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.read.segments.columns import HEAD, LOGS, RESOURCE
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, write_segment
+from tests.kit.signatures import Configure
 
 
 def rows(sql: str, directory: Path, *options: str) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def test_times_are_times_and_nested_values_are_reached(directory: Path) -> None:
     assert rows(sql, directory) == [{"attributes": {"n": 3, "name": "a,b"}, "name": "a,b"}]
 
 
-def test_every_record_can_be_read_once_a_process_has_ended(configure: Callable[..., Config], tmp_path: Path) -> None:
+def test_every_record_can_be_read_once_a_process_has_ended(configure: Configure, tmp_path: Path) -> None:
     config = configure(directory=tmp_path / "segments")
     with Logger(config) as logger:
         assert logger.event("step", ["n"])(1)

@@ -15,8 +15,9 @@ from inference_logging.cli import query_table
 from inference_logging.cli.questions import QUESTIONS
 from inference_logging.read.table import catalog
 from tests.kit.command_line import run
-from tests.kit.identity import BODY, Configure, records_of
+from tests.kit.identity import BODY, records_of
 from tests.kit.segment_files import log, request, write_segment
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records
 
 SUFFICES = [

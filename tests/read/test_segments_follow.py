@@ -14,14 +14,15 @@ from typing import Any
 import orjson
 import pytest
 
-from inference_logging import Config, Logger
+from inference_logging import Logger
 from inference_logging.segments import (
     Change,
     follow_records,
     segments,
 )
 from tests.kit.segment_files import lines, name, numbers, write
-from tests.kit.support import Recorded, wait_until
+from tests.kit.signatures import Configure, Recording
+from tests.kit.support import wait_until
 
 
 class Steps:
@@ -221,7 +222,7 @@ def test_follow_keeps_no_file_open_after_its_end(tmp_path: Path, writer: Callabl
 # --- with the listener itself ----------------------------------------------------------------------------------------
 
 
-def test_what_the_listener_writes_is_followed_over_rotation(recording: Callable[..., Recorded]) -> None:
+def test_what_the_listener_writes_is_followed_over_rotation(recording: Recording) -> None:
     recorded = recording(rotate_bytes="8KiB", flush_interval_s=0.01)
     emit = recorded.logger.event("step", ["n"])
     changes: list[Change] = []
@@ -282,7 +283,7 @@ def can_lock(descriptor: int) -> bool:
     return True
 
 
-def test_a_sealed_segment_is_locked_no_more_though_its_process_lives(configure: Callable[..., Config]) -> None:
+def test_a_sealed_segment_is_locked_no_more_though_its_process_lives(configure: Configure) -> None:
     with Logger(configure(rotate_bytes="4KiB")) as logger:
         emit = logger.event("step", ["text"])
         for _ in range(3):

@@ -9,16 +9,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference_logging import Config, Logger
+from inference_logging import Logger
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, write_segment
+from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
 
 COMMAND = [sys.executable, "-m", "inference_logging.cli.main", "tail"]
@@ -192,9 +193,7 @@ def next_line(tail: subprocess.Popen[str]) -> str:
     return tail.stdout.readline()
 
 
-def test_following_goes_on_through_rotation_and_each_record_comes_once(
-    configure: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_following_goes_on_through_rotation_and_each_record_comes_once(configure: Configure, tmp_path: Path) -> None:
     config = configure(rotate_bytes=4096, flush_interval_s=0.01)
     with Logger(config) as logger:
         emit = logger.event("step", ["n", "pad"])

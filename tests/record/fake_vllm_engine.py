@@ -16,7 +16,8 @@ from inference_logging.record.context import REQUEST
 from inference_logging.testing import Records, capture_records
 from tests.kit import fake_vllm
 from tests.kit.fake_vllm import AsyncLLM, FinishedRequestStats, IterationStats, OutputProcessor
-from tests.kit.support import Client, Receive, Send, http_scope, serve_one
+from tests.kit.signatures import Receive, Send
+from tests.kit.support import Client, http_scope, serve_one
 
 Timers = list[tuple[float, Callable[[], None]]]
 

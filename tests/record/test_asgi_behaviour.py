@@ -6,7 +6,7 @@ import asyncio
 import functools
 import os
 import socket
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, JSONResponse
 
-from inference_logging import Config, current_request
+from inference_logging import current_request
 from tests.kit.servers import HERE, Server, uvicorn
+from tests.kit.signatures import Configure
 from tests.kit.support import Client, Recorded, body_messages, http_scope, wait_until
 from tests.record.hostile import Action, Pause, Raise, Receive, Return, Script, Send, drive
 
@@ -126,7 +127,7 @@ def read_all(stream: socket.socket) -> bytes:
     return b"".join(iter(lambda: stream.recv(1000), b""))
 
 
-def test_the_first_chunk_is_at_the_client_before_the_second_exists(configure: Callable[..., Config]) -> None:
+def test_the_first_chunk_is_at_the_client_before_the_second_exists(configure: Configure) -> None:
     # The application waits for a second request, which the client sends when it has the first chunk: a middleware that
     # holds a chunk back waits for ever.
     with uvicorn(configure(), app="hostile_app:logged") as server:
@@ -232,7 +233,7 @@ def has_started(server: Server) -> bool:
 
 
 @pytest.mark.parametrize("how", ["startup raises", "startup fails", "shutdown raises", "shutdown fails"])
-def test_a_lifespan_that_fails_ends_uvicorn_as_without_us(configure: Callable[..., Config], how: str) -> None:
+def test_a_lifespan_that_fails_ends_uvicorn_as_without_us(configure: Configure, how: str) -> None:
     ends = {}
     for app in ("logged", "plain"):
         command = ["uvicorn", f"hostile_app:{app}", "--app-dir", str(HERE), "--port", "{port}", "--lifespan", "on"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from inference_logging import Handler, get_logger
-from tests.kit.support import Client, Receive, Recorded, Send, answer, http_scope, replying
+from tests.kit.signatures import Receive, Recording, Send
+from tests.kit.support import Client, answer, http_scope, replying
 
 FLOOD = 20_000
 BUDGET = 50
@@ -29,7 +29,7 @@ def by_message(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 
 
 def test_a_rare_message_beside_a_flood_is_kept_entirely_and_the_flood_is_thinned(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded, log = recording(budget_records_s=BUDGET), get_logger("app")
     accepted = 0
@@ -48,7 +48,7 @@ def test_a_rare_message_beside_a_flood_is_kept_entirely_and_the_flood_is_thinned
     assert stats["accepted"] == accepted + 20
 
 
-def test_messages_that_differ_in_numbers_only_are_one_call_site(recording: Callable[..., Recorded]) -> None:
+def test_messages_that_differ_in_numbers_only_are_one_call_site(recording: Recording) -> None:
     recorded, log = recording(budget_records_s=BUDGET), get_logger("app")
     for number in range(FLOOD):
         message = f"step {number} took {number / 7:.2f} s"
@@ -56,7 +56,7 @@ def test_messages_that_differ_in_numbers_only_are_one_call_site(recording: Calla
     assert BUDGET <= len(recorded.records("log")) < FLOOD / 10
 
 
-def test_loggers_and_severities_are_call_sites_of_their_own(recording: Callable[..., Recorded]) -> None:
+def test_loggers_and_severities_are_call_sites_of_their_own(recording: Recording) -> None:
     recorded = recording(budget_records_s=BUDGET)
     for _ in range(FLOOD):
         get_logger("one").info("same")
@@ -66,7 +66,7 @@ def test_loggers_and_severities_are_call_sites_of_their_own(recording: Callable[
     assert all(record.get("adjusted_count", 1.0) == 1.0 for record in records[-2:])
 
 
-def test_records_of_the_standard_library_are_thinned_alike(recording: Callable[..., Recorded]) -> None:
+def test_records_of_the_standard_library_are_thinned_alike(recording: Recording) -> None:
     recorded, logger = recording(budget_records_s=BUDGET), logging.getLogger("thinned")
     logger.addHandler(handler := Handler())
     logger.setLevel(logging.INFO)
@@ -81,7 +81,7 @@ def test_records_of_the_standard_library_are_thinned_alike(recording: Callable[.
     assert weight(records) == pytest.approx(2000, rel=0.25)
 
 
-def test_what_warns_is_never_thinned(recording: Callable[..., Recorded]) -> None:
+def test_what_warns_is_never_thinned(recording: Recording) -> None:
     recorded, log = recording(budget_records_s=BUDGET), get_logger("app")
     failed = recorded.logger.event("engine.failed", ["number"], severity="WARN")
     for number in range(2000):
@@ -93,7 +93,7 @@ def test_what_warns_is_never_thinned(recording: Callable[..., Recorded]) -> None
     assert not any("adjusted_count" in record for record in records)
 
 
-def test_a_registered_event_is_thinned_as_one_call_site(recording: Callable[..., Recorded]) -> None:
+def test_a_registered_event_is_thinned_as_one_call_site(recording: Recording) -> None:
     recorded = recording(budget_records_s=BUDGET)
     step = recorded.logger.event("engine.step", ["running"])
     rare = recorded.logger.event("engine.reload", ["model"])
@@ -106,7 +106,7 @@ def test_a_registered_event_is_thinned_as_one_call_site(recording: Callable[...,
     assert "adjusted_count" not in only
 
 
-def test_an_event_with_a_weight_of_its_own_is_not_thinned(recording: Callable[..., Recorded]) -> None:
+def test_an_event_with_a_weight_of_its_own_is_not_thinned(recording: Recording) -> None:
     recorded = recording(budget_records_s=1)
     step = recorded.logger.event("engine.sampled", ["adjusted_count"])
     assert all(step(float(number)) for number in range(1000))
@@ -114,7 +114,7 @@ def test_an_event_with_a_weight_of_its_own_is_not_thinned(recording: Callable[..
 
 
 def test_within_requests_a_flood_is_thinned_by_trace_so_that_a_request_is_kept_whole_or_not(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded, log = recording(budget_records_s=BUDGET), get_logger("app")
 
@@ -146,7 +146,7 @@ def test_within_requests_a_flood_is_thinned_by_trace_so_that_a_request_is_kept_w
 
 
 def test_requests_and_application_records_share_one_budget_and_made_up_paths_get_no_more(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded, log = recording(budget_records_s=BUDGET), get_logger("app")
 
@@ -171,7 +171,7 @@ def test_requests_and_application_records_share_one_budget_and_made_up_paths_get
     assert weight(recorded.records("request")) == pytest.approx(3000, rel=0.5)
 
 
-def test_without_a_budget_nothing_is_thinned_and_no_weight_is_written(recording: Callable[..., Recorded]) -> None:
+def test_without_a_budget_nothing_is_thinned_and_no_weight_is_written(recording: Recording) -> None:
     recorded, log = recording(), get_logger("app")
     step = recorded.logger.event("engine.step", ["n"])
     assert all(log.info("same") and step(number) for number in range(3000))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from inference_logging import Config, OpenError
 from inference_logging.errors import ConfigError
+from tests.kit.signatures import Recording
 from tests.kit.support import Recorded, answer, body_messages, http_scope, replying
 
 JSON = b"application/json"
@@ -23,9 +24,6 @@ STREAM = b"text/event-stream"
 KEY = bytes(range(32))
 ON: dict[str, Any] = {"capture_input": "truncated", "capture_output": "truncated"}
 SECRET = "swordfish"
-
-
-Recording = Callable[..., Recorded]
 
 
 def serve(

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
@@ -25,6 +25,7 @@ from inference_logging import Config, ConfigError, Logger
 from inference_logging.read.terminal import safe
 from tests.kit.servers import HERE, free_port
 from tests.kit.sidecars import LISTEN, environment
+from tests.kit.signatures import Configure
 from tests.kit.sinks import Numbered
 from tests.kit.support import read_records, wait_until
 
@@ -85,7 +86,6 @@ class Terminal:
         os.close(self._screen)
 
 
-Configure = Callable[..., Config]
 APP = HERE / "console_app.py"
 FEW_COLOURS = re.compile(r"\x1b\[(?:0|1|2|1;31|31|32|33|36)m")
 OF_COLOUR = ("NO_COLOR", "FORCE_COLOR", "TERM")

@@ -8,7 +8,7 @@ import re
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,23 +20,10 @@ from inference_logging import Config, Logger, get_logger
 from inference_logging._native import queue_directories
 from tests.kit.command_line import Done, run
 from tests.kit.servers import uvicorn
-from tests.kit.support import (
-    TRACE_ID,
-    TRACEPARENT,
-    App,
-    Receive,
-    Recorded,
-    Send,
-    answer,
-    http_scope,
-    read_records,
-    replying,
-    wait_until,
-)
+from tests.kit.signatures import App, Configure, Receive, Recording, Send
+from tests.kit.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, replying, wait_until
 
 pytestmark = pytest.mark.usefixtures("program")
-
-Configure = Callable[..., Config]
 
 
 def ctl(config: Config, *arguments: str) -> Done:
@@ -89,7 +76,7 @@ def test_a_level_ends_by_itself_and_the_listener_puts_its_end_on_record(recorded
 
 
 def test_a_sampling_ratio_holds_for_the_next_request_those_of_routes_included(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(sample_ratio=0, sample_routes={"/kept": 0})
     for path in ("/", "/kept"):
@@ -103,7 +90,7 @@ def test_a_sampling_ratio_holds_for_the_next_request_those_of_routes_included(
     assert [(record["url.path"], record["sampled_by"]) for record in records] == [("/", "head"), ("/kept", "head")]
 
 
-def test_a_chunks_mode_holds_for_the_next_request(recording: Callable[..., Recorded]) -> None:
+def test_a_chunks_mode_holds_for_the_next_request(recording: Recording) -> None:
     recorded = recording(chunks="off")
     stream = replying(*answer(b"a", b"b", b"c"))
     recorded.serve(stream)
@@ -118,7 +105,7 @@ def test_a_chunks_mode_holds_for_the_next_request(recording: Callable[..., Recor
     assert {record["trace_id"] for record in recorded.records("request.chunk")} == {events["trace_id"]}
 
 
-def test_a_captured_route_is_recorded_whole_whatever_the_sampler_says(recording: Callable[..., Recorded]) -> None:
+def test_a_captured_route_is_recorded_whole_whatever_the_sampler_says(recording: Recording) -> None:
     recorded = recording(sample_ratio=0, chunks="off")
     control(recorded.config, "capture", "--route", "/items/{id}")
     for path in ("/items/1", "/items/1/more", "/other", "/items/"):
@@ -128,7 +115,7 @@ def test_a_captured_route_is_recorded_whole_whatever_the_sampler_says(recording:
     assert [chunk["chunk"] for chunk in recorded.records("request.chunk")] == [1, 2]
 
 
-def test_a_captured_trace_is_recorded_whole_whatever_the_sampler_says(recording: Callable[..., Recorded]) -> None:
+def test_a_captured_trace_is_recorded_whole_whatever_the_sampler_says(recording: Recording) -> None:
     recorded = recording(sample_ratio=0)
     control(recorded.config, "capture", "--trace", TRACE_ID.upper())
     stream = replying(*answer(b"a", b"b"))
@@ -152,7 +139,7 @@ def failing(*parts: bytes) -> App:
 
 
 def test_the_next_errors_have_their_timeline_and_only_as_many_as_are_wanted(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(chunks="summary")
     control(recorded.config, "capture", "--errors", "2")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
@@ -15,9 +14,10 @@ from fastapi.testclient import TestClient
 
 from inference_logging import Config, ConfigError, InferenceLoggingMiddleware, current_request
 from inference_logging._native import RequestIds
-from tests.kit.identity import BODY, Configure, served
+from tests.kit.identity import BODY, served
 from tests.kit.identity import answer as answer_ok
-from tests.kit.support import App, Client, Message, Receive, Recorded, Send, answer, http_scope, replying, serve_one
+from tests.kit.signatures import App, Configure, Message, Receive, Recording, Send
+from tests.kit.support import Client, Recorded, answer, http_scope, replying, serve_one
 
 Order = Literal["outside", "inside"]
 KNOWN = uuid.UUID(int=7, version=4).hex
@@ -87,7 +87,7 @@ def test_a_correlation_id_that_is_no_id_is_left_out(recorded: Recorded, order: O
     assert len(recorded.records()) == 1
 
 
-def test_with_the_headers_as_source_the_correlation_id_is_not_asked(recording: Callable[..., Recorded]) -> None:
+def test_with_the_headers_as_source_the_correlation_id_is_not_asked(recording: Recording) -> None:
     recorded = recording(trace_source="header")
     serve(mount(recorded, replying(*answer(b"x")), "inside"), (b"x-request-id", b"as sent"), (b"x", b"y"))
     assert "client_request_id" not in recorded.request()
@@ -110,7 +110,7 @@ ID = b"x-request-id"
     "headers", [[(b"a", b"1"), (b"b", b"2")], ((b"a", b"1"), (b"b", b"2")), [[b"a", b"1"], [b"b", b"2"]]]
 )
 def test_each_answer_carries_the_id_after_the_applications_headers_in_a_message_of_its_own(
-    recording: Callable[..., Recorded], headers: Any
+    recording: Recording, headers: Any
 ) -> None:
     recorded = recording(response_header="X-Request-Id")
     original = message(headers)
@@ -128,7 +128,7 @@ def test_each_answer_carries_the_id_after_the_applications_headers_in_a_message_
     assert len(headers) == 2
 
 
-def test_the_clients_valid_id_goes_back_and_a_hostile_one_does_not(recording: Callable[..., Recorded]) -> None:
+def test_the_clients_valid_id_goes_back_and_a_hostile_one_does_not(recording: Recording) -> None:
     recorded = recording(response_header="x-request-id")
     assert (ID, b"req-1") in start_of(recorded, message([]), (ID, b"req-1"))["headers"]
     for hostile in (b"a\r\nset-cookie: b", b"x" * 1_000_000, b"", b"\xff"):
@@ -138,9 +138,7 @@ def test_the_clients_valid_id_goes_back_and_a_hostile_one_does_not(recording: Ca
 
 
 @pytest.mark.parametrize("name", [b"x-request-id", b"X-Request-ID", b"X-REQUEST-ID"])
-def test_an_id_that_the_application_sends_itself_stays_and_is_not_doubled(
-    recording: Callable[..., Recorded], name: bytes
-) -> None:
+def test_an_id_that_the_application_sends_itself_stays_and_is_not_doubled(recording: Recording, name: bytes) -> None:
     recorded = recording(response_header="X-Request-Id")
     original = message([(name, b"its own")])
     assert start_of(recorded, original, (ID, b"req-1")) is original
@@ -148,18 +146,18 @@ def test_an_id_that_the_application_sends_itself_stays_and_is_not_doubled(
 
 
 @pytest.mark.parametrize("odd", [None, "text", 7, b"bytes", {"a": 1}, {(b"a", b"b")}])
-def test_headers_of_another_kind_pass_untouched(recording: Callable[..., Recorded], odd: object) -> None:
+def test_headers_of_another_kind_pass_untouched(recording: Recording, odd: object) -> None:
     original = message(odd)
     assert start_of(recording(response_header="X-Request-Id"), original) is original
 
 
-def test_headers_that_can_only_be_read_once_are_left_to_the_server(recording: Callable[..., Recorded]) -> None:
+def test_headers_that_can_only_be_read_once_are_left_to_the_server(recording: Recording) -> None:
     original = message(iter([(b"a", b"1")]))
     sent = start_of(recording(response_header="X-Request-Id"), original)
     assert list(sent["headers"]) == [(b"a", b"1")]
 
 
-def test_an_answer_without_headers_gets_the_id_as_its_only_one(recording: Callable[..., Recorded]) -> None:
+def test_an_answer_without_headers_gets_the_id_as_its_only_one(recording: Recording) -> None:
     sent = start_of(recording(response_header="X-Id"), {"type": "http.response.start", "status": 204}, (ID, b"req-1"))
     assert sent["headers"] == [(b"x-id", b"req-1")]
 
@@ -172,7 +170,7 @@ def test_without_the_option_the_message_is_the_applications(recorded: Recorded) 
 @pytest.mark.parametrize("header_name", ["X-Request-ID", "X-Correlation-ID"])
 @pytest.mark.parametrize("value", [KNOWN.encode(), b"not a uuid", None])
 def test_beside_asgi_correlation_id_no_header_is_doubled(
-    recording: Callable[..., Recorded], order: Order, header_name: str, value: bytes | None
+    recording: Recording, order: Order, header_name: str, value: bytes | None
 ) -> None:
     recorded = recording(response_header="X-Request-Id")
     app = mount(recorded, replying(*answer(b"x")), order, header_name=header_name)
@@ -184,7 +182,7 @@ def test_beside_asgi_correlation_id_no_header_is_doubled(
     }
 
 
-def test_a_fastapi_application_answers_with_the_id_on_every_route_and_error(recording: Callable[..., Recorded]) -> None:
+def test_a_fastapi_application_answers_with_the_id_on_every_route_and_error(recording: Recording) -> None:
     recorded = recording(response_header="X-Request-Id")
     app = FastAPI()
     app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)

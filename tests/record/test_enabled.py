@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from inference_logging.record.asgi.middleware import reopen_all
 from inference_logging.triton import RequestLog, log_requests
 from tests.kit import fake_triton
 from tests.kit.command_line import Done, run
+from tests.kit.signatures import Configure
 from tests.kit.support import Client, Recorded, answer, http_scope, read_records, replying
-
-Configure = Callable[..., Config]
 
 
 def ctl(config: Config, *arguments: str) -> Done:

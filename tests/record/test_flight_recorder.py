@@ -15,18 +15,8 @@ import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from tests.kit.servers import HERE, Server, serving, uvicorn
-from tests.kit.support import (
-    Client,
-    Receive,
-    Recorded,
-    Send,
-    answer,
-    body_messages,
-    http_scope,
-    read_records,
-    replying,
-    wait_until,
-)
+from tests.kit.signatures import Configure, Receive, Recording, Send
+from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, read_records, replying, wait_until
 from tests.record.test_processes import in_child, join
 
 pytestmark = pytest.mark.servers
@@ -73,7 +63,7 @@ def streamed_bytes(chunks: int) -> int:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_server_killed_in_the_middle_of_streams_reports_of_each_what_it_had_sent(
-    configure: Callable[..., Config], workers: int
+    configure: Configure, workers: int
 ) -> None:
     config = configure()
     with uvicorn(config, "--workers", str(workers)) as server:
@@ -158,7 +148,7 @@ def serve_hanging(config: Config, reached: Callable[[], object], *requests: tupl
 
 
 def test_a_request_killed_before_its_answer_reports_the_model_that_it_asked_for(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     config = configure()
     short = b'{"model": "small", "stream": true, "max_tokens": 7}'
@@ -180,7 +170,7 @@ def test_a_request_killed_before_its_answer_reports_the_model_that_it_asked_for(
     assert counted == [("gen_ai_server_request_duration_seconds", "chat", "process_died", 2)]
 
 
-def test_what_finds_no_slot_is_counted_and_still_recorded_at_its_end(recording: Callable[..., Recorded]) -> None:
+def test_what_finds_no_slot_is_counted_and_still_recorded_at_its_end(recording: Recording) -> None:
     recorded = recording(in_flight_slots=2)
     served = recorded.wrap(replying(*answer(b"ok")))
     both = asyncio.Event()
@@ -208,7 +198,7 @@ def test_what_finds_no_slot_is_counted_and_still_recorded_at_its_end(recording: 
     assert queue["in_flight"] == 0
 
 
-def test_without_slots_nothing_is_missed_and_nothing_is_reported(configure: Callable[..., Config]) -> None:
+def test_without_slots_nothing_is_missed_and_nothing_is_reported(configure: Configure) -> None:
     config = configure(in_flight_slots=0)
     killed_while(config, lambda reported: serve_hanging(config, reported, ("/", b"{}", 1)))
     assert recover(config) == []
@@ -216,14 +206,14 @@ def test_without_slots_nothing_is_missed_and_nothing_is_reported(configure: Call
         assert logger.service.totals()["in_flight_missed"] == 0
 
 
-def test_a_died_requests_record_is_kept_whatever_sampling_says_and_counts_one(configure: Callable[..., Config]) -> None:
+def test_a_died_requests_record_is_kept_whatever_sampling_says_and_counts_one(configure: Configure) -> None:
     config = configure(sample_ratio=0.0)
     killed_while(config, lambda reported: serve_hanging(config, reported, ("/", b"{}", 1)))
     (record,) = recover(config)
     assert (record["outcome"], record["sampled_by"], record["adjusted_count"]) == ("process_died", "error", 1.0)
 
 
-def test_only_processes_that_died_are_counted_as_deaths(configure: Callable[..., Config]) -> None:
+def test_only_processes_that_died_are_counted_as_deaths(configure: Configure) -> None:
     config = configure()
 
     def closes_in_order() -> None:
@@ -297,7 +287,7 @@ def test_a_forked_worker_has_slots_from_its_first_request_on(recorded: Recorded)
     os.close(report)
 
 
-def test_listeners_killed_while_they_recover_double_nothing(configure: Callable[..., Config]) -> None:
+def test_listeners_killed_while_they_recover_double_nothing(configure: Configure) -> None:
     requests = 600
     config = configure(queue_bytes="64KiB", max_record_bytes="16KiB", flush_interval_s=0.01)
     many = [(f"/{number}", b"{}", 1) for number in range(requests)]
@@ -323,7 +313,7 @@ def test_listeners_killed_while_they_recover_double_nothing(configure: Callable[
     assert paths == Counter(f"/{number}" for number in range(requests))
 
 
-def test_a_server_that_is_stopped_while_it_streams_ends_each_request_once(configure: Callable[..., Config]) -> None:
+def test_a_server_that_is_stopped_while_it_streams_ends_each_request_once(configure: Configure) -> None:
     config = configure()
     with serving(
         config, "uvicorn", "served_app:app", "--app-dir", str(HERE), "--port", "{port}",

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,12 +25,12 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from tests.kit.support import Client, Receive, Recorded, Send, http_scope, read_records, replying, wait_until
+from tests.kit.signatures import Configure, Receive, Recording, Send
+from tests.kit.support import Client, Recorded, http_scope, read_records, replying, wait_until
 from tests.record.test_processes import RECORDS, assert_unbroken, in_child, join, log_many, thread_names
 
 pytestmark = pytest.mark.servers
 
-Configure = Callable[..., Config]
 FORKS = 10
 
 
@@ -162,7 +162,7 @@ def serve_one(recorded: Recorded, app: Any) -> None:
     asyncio.run(call())
 
 
-def test_a_middleware_that_is_gone_is_not_kept_for_the_next_fork(recording: Callable[..., Recorded]) -> None:
+def test_a_middleware_that_is_gone_is_not_kept_for_the_next_fork(recording: Recording) -> None:
     def factories() -> int:
         gc.collect()
         return sum(type(one).__name__ == "RequestFactory" for one in gc.get_objects())
@@ -178,7 +178,7 @@ START = {"type": "http.response.start", "status": 200, "headers": []}
 
 @pytest.mark.parametrize("slots", [0, 1024])
 def test_a_child_forked_in_the_middle_of_a_stream_that_goes_on_with_it_adds_no_second_record(
-    recording: Callable[..., Recorded], slots: int
+    recording: Recording, slots: int
 ) -> None:
     recorded = recording(in_flight_slots=slots, chunks="events")
     children: list[int] = []
@@ -210,7 +210,7 @@ def test_a_child_forked_in_the_middle_of_a_stream_that_goes_on_with_it_adds_no_s
 @pytest.mark.parametrize("slots", [0, 1024])
 @pytest.mark.parametrize("way", ["exit", "raise", "silent"])
 def test_a_child_forked_in_a_request_that_leaves_it_adds_no_second_record_however_it_ends(
-    recording: Callable[..., Recorded], way: str, slots: int
+    recording: Recording, way: str, slots: int
 ) -> None:
     recorded = recording(in_flight_slots=slots)
     children: list[int] = []

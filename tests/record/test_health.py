@@ -23,6 +23,7 @@ from inference_logging import Config, Logger
 from inference_logging.metrics import metrics_of
 from inference_logging.record.health import STATES, Health, State, Watch
 from tests.kit.servers import Server, uvicorn
+from tests.kit.signatures import Configure
 from tests.kit.support import stopped, wait_until
 from tests.record.test_processes import in_child
 
@@ -30,7 +31,7 @@ Waiting = Callable[..., tuple[Logger, Watch]]
 
 
 @pytest.fixture
-def waiting(configure: Callable[..., Config]) -> Iterator[Waiting]:
+def waiting(configure: Configure) -> Iterator[Waiting]:
     """Open a logger that nobody listens to, with so many records in its queue."""
     opened: list[Logger] = []
 
@@ -120,7 +121,7 @@ def test_the_audit_lane_has_an_interval_of_its_own(waiting: Waiting) -> None:
     assert reason.text.endswith(" s; pressured from 0.5 s")
 
 
-def test_a_process_that_should_listen_is_stuck_after_the_configured_time(configure: Callable[..., Config]) -> None:
+def test_a_process_that_should_listen_is_stuck_after_the_configured_time(configure: Configure) -> None:
     # The records are another process's, and nobody listens; this one only looks, as if it should.
     config = configure(listener="external", stuck_after_s=1, drain_deadline_s=0)
     with Logger(config) as logger:
@@ -193,7 +194,6 @@ def ended(pid: int) -> int:
 
 
 READY, LIVE = "/health/logging", "/health/logging/live"
-Configure = Callable[..., Config]
 
 
 def probe(server: Server, path: str) -> tuple[int, dict[str, Any]]:

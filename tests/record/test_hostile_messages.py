@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, ConfigError
+from tests.kit.signatures import Recording
 from tests.kit.support import Recorded, http_scope
 from tests.record.hostile import Action, Raise, Receive, Script, Send, Tail, drive
 
@@ -295,7 +296,7 @@ def test_a_hundred_thousand_headers_leave_one_record(recorded: Recorded, tail: T
 
 
 def test_the_largest_record_that_the_configuration_allows_holds_the_longest_texts(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     limits = {"capture_head_bytes": 1 << 20, "capture_tail_bytes": 1 << 20, "chunk_timeline_limit": 1000}
     # Exactly what the configuration asks for at least, so that what it sets aside for texts must be enough.

@@ -19,6 +19,7 @@ import pytest
 from inference_logging import Config
 from tests.kit.hostile_app import CHUNKS, MISBEHAVIOURS
 from tests.kit.servers import HERE, Server
+from tests.kit.signatures import Recording
 from tests.kit.support import Recorded, http_scope, read_lines, read_records, resident_bytes, wait_until
 
 MIB = 1 << 20
@@ -320,7 +321,7 @@ def run(served: Callable[[Any, Any, Any], Any]) -> int:
 @pytest.mark.parametrize("app", [million_chunks, endless, large_parts], ids=lambda app: app.__name__)
 @pytest.mark.parametrize("chunks", ["timeline", "events"])
 def test_what_is_held_does_not_grow_with_the_stream(
-    recording: Callable[..., Recorded], app: Callable[[Any, Any, Any], Any], chunks: str
+    recording: Recording, app: Callable[[Any, Any, Any], Any], chunks: str
 ) -> None:
     recorded = recording(chunks=chunks)
     served = recorded.wrap(app)

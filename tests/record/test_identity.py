@@ -15,18 +15,8 @@ from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.errors import ConfigError
 from inference_logging.read.segments.columns import FIELDS
 from tests.kit.command_line import run
-from tests.kit.identity import (
-    BODY,
-    HEADERS,
-    NAMES,
-    SECRET,
-    Configure,
-    answer,
-    everything,
-    keyed_hash,
-    records_of,
-    served,
-)
+from tests.kit.identity import BODY, HEADERS, NAMES, SECRET, answer, everything, keyed_hash, records_of, served
+from tests.kit.signatures import Configure
 from tests.kit.support import Client, http_scope, read_lines, serve_one
 from tests.ship.endpoint import Collector, collector
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from inference_logging import Config, Logger, get_logger
+from inference_logging import Logger, get_logger
+from tests.kit.signatures import Configure, Recording
 from tests.kit.support import Recorded, read_records
 
 CALLS = 200
@@ -288,9 +289,7 @@ def test_warn_is_warning(recorded: Recorded) -> None:
 @pytest.mark.parametrize(
     ("level", "severity"), [(10, "DEBUG"), (20, "INFO"), (30, "WARN"), (40, "ERROR"), (50, "FATAL"), (5, "DEBUG")]
 )
-def test_log_takes_a_level_of_the_standard_library(
-    recording: Callable[..., Recorded], level: int, severity: str
-) -> None:
+def test_log_takes_a_level_of_the_standard_library(recording: Recording, level: int, severity: str) -> None:
     recorded = recording(level="DEBUG")
     assert get_logger("app").log(level, "at %d", level)
     (record,) = recorded.records("log")
@@ -337,7 +336,7 @@ def test_a_level_that_is_set_holds_for_the_name_and_all_below_it(recorded: Recor
     assert recorded.logger.stats()["dropped"] == {}
 
 
-def test_is_enabled_for_answers_as_a_call_would(recording: Callable[..., Recorded]) -> None:
+def test_is_enabled_for_answers_as_a_call_would(recording: Recording) -> None:
     recording(level="WARN")
     log = get_logger("enabled")
     assert [log.isEnabledFor(level) for level in (10, 20, 30, 40, 50)] == [False, False, True, True, True]
@@ -348,7 +347,7 @@ def test_is_enabled_for_answers_as_a_call_would(recording: Callable[..., Recorde
         log.setLevel(logging.NOTSET)
 
 
-def test_is_enabled_for_opens_nothing(configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_enabled_for_opens_nothing(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure()
     monkeypatch.setenv("INFERENCE_LOGGING_DIRECTORY", str(config.directory))
     assert get_logger("app").isEnabledFor(logging.INFO)
@@ -392,7 +391,7 @@ def test_arguments_that_cannot_be_shown_do_not_raise(recorded: Recorded) -> None
     assert recorded.logger.stats()["dropped"] == {"serialize_error": {"INFO": 1}}
 
 
-def test_a_message_made_of_arguments_is_one_call_site_of_the_budget(configure: Callable[..., Config]) -> None:
+def test_a_message_made_of_arguments_is_one_call_site_of_the_budget(configure: Configure) -> None:
     with Logger(configure(budget_records_s=10)) as logger:
         for number in range(500):
             get_logger("app").info("request %s", f"text {chr(97 + number % 26)}")
@@ -400,7 +399,7 @@ def test_a_message_made_of_arguments_is_one_call_site_of_the_budget(configure: C
         assert len(read_records(logger.config.directory, "log")) < 100
 
 
-def test_a_call_with_arguments_before_anything_is_open_is_written_later(configure: Callable[..., Config]) -> None:
+def test_a_call_with_arguments_before_anything_is_open_is_written_later(configure: Configure) -> None:
     log = get_logger("early").bind(user="bob")
     try:
         raise LookupError("lost")

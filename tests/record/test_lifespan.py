@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError, get_logger
+from inference_logging import InferenceLoggingMiddleware, Logger, OpenError, get_logger
 from inference_logging.errors import ConfigError
 from inference_logging.record.asgi.lifespan import serve_lifespan
 from tests.kit.servers import HERE, Server
-from tests.kit.support import (
-    Client,
-    Message,
-    Receive,
-    Send,
-    answer,
-    http_scope,
-    read_lines,
-    read_records,
-    replying,
-    serve_one,
-)
+from tests.kit.signatures import Configure, Message, Receive, Send
+from tests.kit.support import Client, answer, http_scope, read_lines, read_records, replying, serve_one
 
 pytestmark = pytest.mark.servers
 
@@ -42,7 +32,7 @@ def footers(directory: Path) -> list[dict[str, Any]]:
 
 
 def test_requests_are_written_and_the_segment_is_closed_when_the_lifespan_ends(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     app, config = FastAPI(), configure(flush_interval_s=60, flush_records=1_000_000)
     app.add_middleware(InferenceLoggingMiddleware, config=config)
@@ -57,7 +47,7 @@ def test_requests_are_written_and_the_segment_is_closed_when_the_lifespan_ends(
     assert not list(config.resolved_queue_directory.glob("*.queue"))
 
 
-def test_records_of_the_applications_own_startup_and_shutdown_are_written(configure: Callable[..., Config]) -> None:
+def test_records_of_the_applications_own_startup_and_shutdown_are_written(configure: Configure) -> None:
     log = get_logger("app")
 
     @asynccontextmanager
@@ -75,9 +65,7 @@ def test_records_of_the_applications_own_startup_and_shutdown_are_written(config
 
 
 @pytest.mark.parametrize("ending", ["raises", "returns"])
-def test_an_application_without_lifespan_gets_one_from_the_middleware(
-    configure: Callable[..., Config], ending: str
-) -> None:
+def test_an_application_without_lifespan_gets_one_from_the_middleware(configure: Configure, ending: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if ending == "raises":
@@ -108,7 +96,7 @@ def test_an_application_without_lifespan_gets_one_from_the_middleware(
     assert len(footers(config.directory)) == 1
 
 
-def test_lifespan_messages_and_scope_pass_as_the_same_objects(configure: Callable[..., Config]) -> None:
+def test_lifespan_messages_and_scope_pass_as_the_same_objects(configure: Configure) -> None:
     seen: list[Any] = []
     replies: list[Message] = [{"type": "lifespan.startup.complete"}, {"type": "lifespan.shutdown.complete"}]
 
@@ -127,7 +115,7 @@ def test_lifespan_messages_and_scope_pass_as_the_same_objects(configure: Callabl
 
 
 def test_a_failing_startup_of_the_application_stays_a_failure_and_its_records_are_written(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -144,7 +132,7 @@ def test_a_failing_startup_of_the_application_stays_a_failure_and_its_records_ar
 
 
 def test_a_queue_that_cannot_be_had_fails_the_startup_with_the_parameter_before_the_applications_own(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     started: list[Scope] = []
 
@@ -167,7 +155,7 @@ def test_a_queue_that_cannot_be_had_fails_the_startup_with_the_parameter_before_
 
 
 def test_without_lifespan_a_queue_that_cannot_be_had_does_not_stop_the_serving_and_is_reported_once(
-    configure: Callable[..., Config], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    configure: Configure, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     messages = answer(b"x")
@@ -209,7 +197,7 @@ def test_a_wrong_value_in_the_environment_is_a_failed_startup_that_names_it(monk
 
 
 def test_a_server_with_a_wrong_value_ends_and_says_so_instead_of_failing_each_request(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     server = Server(
         configure(),
@@ -236,7 +224,7 @@ def test_without_lifespan_a_wrong_value_does_not_stop_the_serving_and_is_reporte
     assert capfd.readouterr().err.count("chunks='bogus'") == 1
 
 
-def test_without_lifespan_the_logger_opens_at_the_first_request(configure: Callable[..., Config]) -> None:
+def test_without_lifespan_the_logger_opens_at_the_first_request(configure: Configure) -> None:
     config = configure()
     middleware = InferenceLoggingMiddleware(replying(*answer(b"x")), config=config)
     assert not config.resolved_queue_directory.exists()
@@ -248,7 +236,7 @@ def test_without_lifespan_the_logger_opens_at_the_first_request(configure: Calla
     logger.close()
 
 
-def test_the_same_application_can_be_started_again_in_the_same_process(configure: Callable[..., Config]) -> None:
+def test_the_same_application_can_be_started_again_in_the_same_process(configure: Configure) -> None:
     app, config = FastAPI(), configure()
     app.add_middleware(InferenceLoggingMiddleware, config=config)
     app.get("/")(lambda: "served")
@@ -261,7 +249,7 @@ def test_the_same_application_can_be_started_again_in_the_same_process(configure
 
 
 def test_two_applications_of_one_process_share_one_logger_and_the_last_one_closes_it(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     config = configure()
     apps = [FastAPI(), FastAPI()]
@@ -278,7 +266,7 @@ def test_two_applications_of_one_process_share_one_logger_and_the_last_one_close
 
 
 def test_a_drain_that_passes_its_deadline_ends_and_the_next_start_writes_what_was_left(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     app, config = FastAPI(), configure(listener="external", drain_deadline_s=0)
     app.add_middleware(InferenceLoggingMiddleware, config=config)
@@ -332,7 +320,7 @@ async def answer(scope, receive, send):
 
 @pytest.mark.parametrize("own", [{}, {"directory": "own/segments", "queue_directory": "own/queues"}])
 def test_a_record_at_import_does_not_keep_the_process_from_ending_in_order(
-    configure: Callable[..., Config], tmp_path: Path, own: dict[str, str]
+    configure: Configure, tmp_path: Path, own: dict[str, str]
 ) -> None:
     config = configure()
     own = {name: str(tmp_path / path) for name, path in own.items()}

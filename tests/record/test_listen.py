@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,13 +22,12 @@ from inference_logging.record.health import Watch
 from tests.kit.command_line import run
 from tests.kit.servers import Load, uvicorn
 from tests.kit.sidecars import Sidecar, environment, queue_files
+from tests.kit.signatures import Configure
 from tests.kit.support import read_lines, read_records, remove_directory, stopped, wait_until
 from tests.record.test_processes import in_child
 from tests.record.test_servers import assert_books_balance, assert_each_answer_is_recorded
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("listener_command")]
-
-Configure = Callable[..., Config]
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference_logging import Config, Logger, OpenError, get_logger
-from tests.kit.support import Receive, Recorded, Send, answer, http_scope, read_lines, read_records, replying
+from inference_logging import Logger, OpenError, get_logger
+from tests.kit.signatures import Configure, Receive, Recording, Send
+from tests.kit.support import Recorded, answer, http_scope, read_lines, read_records, replying
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
 
@@ -24,7 +24,7 @@ TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
     [("debug", "DEBUG"), ("info", "INFO"), ("warning", "WARN"), ("error", "ERROR"), ("critical", "FATAL")],
 )
 def test_each_level_has_its_severity_and_name_message_and_attributes(
-    recording: Callable[..., Recorded], method: str, severity: str
+    recording: Recording, method: str, severity: str
 ) -> None:
     recorded = recording(level="DEBUG")
     assert getattr(get_logger("app.module"), method)("loaded", model="m", seconds=2.5) is True
@@ -36,7 +36,7 @@ def test_each_level_has_its_severity_and_name_message_and_attributes(
     assert list(record["attributes"]) == ["model", "seconds"]
 
 
-def test_records_below_the_level_are_ignored_and_not_counted(recording: Callable[..., Recorded]) -> None:
+def test_records_below_the_level_are_ignored_and_not_counted(recording: Recording) -> None:
     recorded = recording(level="WARN")
     log = get_logger("app")
     assert [log.debug("no"), log.info("no"), log.warning("yes")] == [False, False, True]
@@ -44,7 +44,7 @@ def test_records_below_the_level_are_ignored_and_not_counted(recording: Callable
     assert (recorded.logger.stats()["accepted"], recorded.logger.stats()["dropped"]) == (1, {})
 
 
-def test_a_logger_made_before_anything_is_open_finds_it_later(configure: Callable[..., Config]) -> None:
+def test_a_logger_made_before_anything_is_open_finds_it_later(configure: Configure) -> None:
     log = get_logger("early")
     with Logger(configure()) as logger:
         assert log.info("late")
@@ -53,7 +53,7 @@ def test_a_logger_made_before_anything_is_open_finds_it_later(configure: Callabl
 
 
 def test_the_first_record_opens_a_logger_configured_by_the_environment(
-    configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configure()
     for name in ("directory", "queue_directory", "queue_bytes"):
@@ -69,7 +69,7 @@ Logger.shared(Config()).close()
 
 
 def test_after_closing_records_are_refused_and_do_not_raise(
-    configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logger = Logger(configure())
     emit = logger.event("e", ["a"])
@@ -96,7 +96,7 @@ def test_the_ids_of_the_request_under_way_are_on_every_record_made_inside_it(rec
     assert request["client_request_id"] == "req-1"
 
 
-def test_concurrent_requests_do_not_mix_their_ids(recording: Callable[..., Recorded]) -> None:
+def test_concurrent_requests_do_not_mix_their_ids(recording: Recording) -> None:
     import asyncio
 
     from tests.kit.support import Client
@@ -253,7 +253,7 @@ def test_a_segment_is_closed_with_a_footer_whose_books_balance(recorded: Recorde
     assert (books["accepted"], books["written"], books["in_queue"], books["dropped"]) == (10, 10, 0, {})
 
 
-def test_threads_at_once_lose_and_double_nothing(recording: Callable[..., Recorded]) -> None:
+def test_threads_at_once_lose_and_double_nothing(recording: Recording) -> None:
     recorded = recording(queue_bytes=16 << 20)
     barrier = threading.Barrier(8)
 
@@ -274,7 +274,7 @@ def test_threads_at_once_lose_and_double_nothing(recording: Callable[..., Record
 
 @pytest.mark.parametrize("what", ["a file", "a symbolic link", "too open"])
 def test_a_queue_directory_that_is_not_safe_stops_at_start_naming_the_parameter(
-    configure: Callable[..., Config], tmp_path: Path, what: str
+    configure: Configure, tmp_path: Path, what: str
 ) -> None:
     path = tmp_path / "bad"
     if what == "a file":
@@ -289,7 +289,7 @@ def test_a_queue_directory_that_is_not_safe_stops_at_start_naming_the_parameter(
 
 
 def test_a_directory_of_segments_that_cannot_be_had_stops_at_start_naming_the_parameter(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"")

@@ -16,22 +16,13 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, Request
 
-from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
+from inference_logging import InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging._native import AuditQueue, EngineReader, Event
 from inference_logging.triton import RequestLog
 from tests.kit.fake_triton import arguments, ok, request
+from tests.kit.signatures import Configure, Receive, Recording, Send
 from tests.kit.sinks import small_file_system
-from tests.kit.support import (
-    Client,
-    Receive,
-    Recorded,
-    Send,
-    answer,
-    body_messages,
-    http_scope,
-    replying,
-    resident_bytes,
-)
+from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, replying, resident_bytes
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -51,7 +42,7 @@ def fill(recorded: Recorded) -> int:
 
 @pytest.mark.servers
 def test_a_full_queue_has_the_size_that_was_configured_and_counts_what_it_refuses(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     accepted = fill(recorded)
@@ -65,7 +56,7 @@ def test_a_full_queue_has_the_size_that_was_configured_and_counts_what_it_refuse
 
 
 @pytest.mark.servers
-def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: Callable[..., Recorded]) -> None:
+def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: Recording) -> None:
     recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     log = get_logger("overflow")
     while log.info("x" * 1000):
@@ -80,7 +71,7 @@ def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: 
 
 @pytest.mark.servers
 def test_what_a_full_queue_refused_is_reported_in_band_once_there_is_a_listener(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     blocked = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     accepted = fill(blocked)
@@ -96,7 +87,7 @@ def test_what_a_full_queue_refused_is_reported_in_band_once_there_is_a_listener(
 
 @pytest.mark.servers
 def test_under_a_full_queue_neither_logging_nor_serving_makes_the_process_grow(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     served = recorded.wrap(replying(*answer(*[b"data: x\n\n"] * 20, content_type=b"text/event-stream")))
@@ -121,7 +112,7 @@ def test_under_a_full_queue_neither_logging_nor_serving_makes_the_process_grow(
 
 
 @pytest.mark.servers
-def test_serving_and_writing_for_long_does_not_make_the_process_grow(recording: Callable[..., Recorded]) -> None:
+def test_serving_and_writing_for_long_does_not_make_the_process_grow(recording: Recording) -> None:
     recorded = recording(rotate_bytes=MIB)
     served = recorded.wrap(replying(*answer(*[b"data: x\n\n"] * 20, content_type=b"text/event-stream")))
 
@@ -187,9 +178,7 @@ def memory_of_streams(recorded: Recorded | None, chunks: int) -> tuple[int, int]
 
 @pytest.mark.servers
 @pytest.mark.parametrize("chunks", [100, 500])
-def test_a_thousand_streams_hold_a_few_kilobytes_each_however_long_they_are(
-    recording: Callable[..., Recorded], chunks: int
-) -> None:
+def test_a_thousand_streams_hold_a_few_kilobytes_each_however_long_they_are(recording: Recording, chunks: int) -> None:
     recorded = recording(queue_bytes=16 * MIB)
     memory_of_streams(recorded, 1)
     without = memory_of_streams(None, chunks)
@@ -204,7 +193,7 @@ def test_a_thousand_streams_hold_a_few_kilobytes_each_however_long_they_are(
 
 @pytest.mark.servers
 def test_a_logger_that_was_closed_leaves_no_memory_and_no_descriptor_behind(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     with small_file_system(tmp_path / "small", "64m") as small:
         config = configure(queue_directory=small / "queues", queue_bytes=16 * MIB)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,15 +21,15 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from inference_logging import Config, InferenceLoggingMiddleware
+from inference_logging import InferenceLoggingMiddleware
 from inference_logging.errors import ConfigError, MissingExtraError
 from inference_logging.metrics import InferenceLoggingCollector, register_metrics
 from inference_logging.record.integrations.vllm.stats import STATS_FIELDS, Interval
+from tests.kit.signatures import Configure, Message, Recording
 from tests.kit.support import (
     TRACE_ID,
     TRACEPARENT,
     Client,
-    Message,
     Recorded,
     answer,
     body_messages,
@@ -161,7 +161,7 @@ def test_promtool_finds_nothing_to_complain_about(busy: Recorded) -> None:
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
 
 
-def test_the_route_answers_in_text_or_in_openmetrics_with_exemplars(recording: Callable[..., Recorded]) -> None:
+def test_the_route_answers_in_text_or_in_openmetrics_with_exemplars(recording: Recording) -> None:
     recorded = recording(metrics_path="/metrics")
     ask(recorded, "m", chunks=3)
     assert recorded.logger.flush(60)
@@ -179,7 +179,7 @@ def test_the_route_answers_in_text_or_in_openmetrics_with_exemplars(recording: C
         assert abs(float(exemplar.timestamp) - time.time()) < 3600
 
 
-def test_the_route_knows_its_methods_and_is_not_recorded(recording: Callable[..., Recorded]) -> None:
+def test_the_route_knows_its_methods_and_is_not_recorded(recording: Recording) -> None:
     recorded = recording(metrics_path="/metrics")
     middleware = recorded.wrap(replying(*answer(b"the application")))
     start, body = scrape(middleware, method="HEAD")
@@ -194,14 +194,12 @@ def test_without_metrics_path_the_application_answers(recorded: Recorded) -> Non
     assert scrape(recorded.wrap(replying(*answer(b"the application"))))[1]["body"] == b"the application"
 
 
-def test_the_route_is_another_one_than_that_of_health(configure: Callable[..., Config]) -> None:
+def test_the_route_is_another_one_than_that_of_health(configure: Configure) -> None:
     with pytest.raises(ConfigError, match="metrics_path"):
         configure(metrics_path="/health/logging")
 
 
-def test_without_prometheus_client_the_extra_is_named(
-    configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_prometheus_client_the_extra_is_named(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     missing = r"pip install 'inferlog\[metrics\]'"
     for attempt in (InferenceLoggingCollector, register_metrics):
@@ -240,7 +238,7 @@ for accept in (b"", b"application/openmetrics-text"):
     assert "inference_logging_records_accepted_total 0.0" in openmetrics
 
 
-def test_a_collector_in_an_existing_registry_shows_the_logger_that_is_open(recording: Callable[..., Recorded]) -> None:
+def test_a_collector_in_an_existing_registry_shows_the_logger_that_is_open(recording: Recording) -> None:
     registry = CollectorRegistry()
     register_metrics(registry)
     assert registry.get_sample_value("inference_logging_records_accepted_total") is None
@@ -257,7 +255,7 @@ def test_a_registry_has_one_collector_only() -> None:
 
 
 def test_the_default_registry_shows_them_while_the_middleware_is_open_if_so_configured(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     def accepted() -> float | None:
         return REGISTRY.get_sample_value("inference_logging_records_accepted_total")
@@ -400,7 +398,7 @@ def test_an_engine_s_last_statistics_are_gauges(recorded: Recorded) -> None:
     assert value(families, "inference_logging_engine_kv_cache_usage_ratio", engine="0") == 0.25
 
 
-def test_the_histograms_are_what_the_segments_say(recording: Callable[..., Recorded]) -> None:
+def test_the_histograms_are_what_the_segments_say(recording: Recording) -> None:
     recorded = recording(sample_ratio=0.4)
     for number in range(120):
         trace = (b"traceparent", b"00-%032x-00f067aa0ba902b7-01" % (number * 0x9E3779B97F4A7C15 % (1 << 127) + 1))

@@ -21,6 +21,7 @@ from inference_logging.metrics import InferenceLoggingCollector, metrics_of
 from inference_logging.record import _families
 from inference_logging.triton import usage
 from tests.kit.fake_triton import ok, request
+from tests.kit.signatures import Recording
 from tests.kit.support import Recorded, answer, body_messages, http_scope, replying
 from tests.record.test_metrics import JSON, ask, collect
 
@@ -46,7 +47,7 @@ class Collected:
 
 
 @pytest.fixture
-def busy(recording: Callable[..., Recorded]) -> Recorded:
+def busy(recording: Recording) -> Recorded:
     """Return a logger of two lanes that has something in every family, and a model with a name of every kind."""
     recorded = recording(audit="on")
     ask(recorded, "m", chunks=3)
@@ -173,7 +174,7 @@ def test_every_outcome_is_there_from_the_start_and_nothing_else(recorded: Record
     assert shown(recorded, TOKENS, *TOKEN_LABELS) == {}
 
 
-def test_requests_and_tokens_are_what_the_segments_say_weighted(recording: Callable[..., Recorded]) -> None:
+def test_requests_and_tokens_are_what_the_segments_say_weighted(recording: Recording) -> None:
     recorded = recording(sample_ratio=0.4)
     for number in range(120):
         path = ("/v1/chat/completions", "/v1/embeddings", "/items")[number % 3]

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from tests.kit.servers import HERE, Load, Server, free_port, serving, uvicorn
+from tests.kit.signatures import Configure
 from tests.kit.support import (
     TRACE_ID,
     TRACEPARENT,
@@ -70,7 +71,7 @@ def ask(url: str, path: str, query: str) -> list[dict[str, Any]]:
 
 @pytest.mark.servers
 @pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (on Debian: apt-get install prometheus)")
-def test_prometheus_takes_every_series_and_the_exemplars(configure: Callable[..., Config], tmp_path: Path) -> None:
+def test_prometheus_takes_every_series_and_the_exemplars(configure: Configure, tmp_path: Path) -> None:
     config = configure(metrics_path="/metrics")
     with uvicorn(config) as server, scraping(server, tmp_path) as prometheus:
         headers = {"traceparent": TRACEPARENT.decode()}
@@ -119,7 +120,7 @@ def counted(histograms: list[dict[str, Any]]) -> float:
 
 
 @pytest.mark.servers
-def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure: Callable[..., Config]) -> None:
+def test_each_request_is_counted_once_whenever_its_listener_is_killed(configure: Configure) -> None:
     # Each writes all the time, so some die between the write, the count and the release of a batch.
     config = configure(flush_records=1, flush_interval_s=0.01)
     started, report = os.pipe()
@@ -226,7 +227,7 @@ def assert_nothing_went_back(before: dict[str, float], after: dict[str, float]) 
 
 @pytest.mark.servers
 def test_any_worker_answers_for_all_and_no_counter_goes_back_when_one_is_killed(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     config = configure(metrics_path="/metrics")
     command = ("uvicorn", "served_app:app", "--app-dir", str(HERE), "--port", "{port}", "--workers", str(WORKERS))

@@ -17,7 +17,8 @@ from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocket
 
 from inference_logging import InferenceLoggingMiddleware, current_request
-from tests.kit.support import Client, Message, Receive, Recorded, Send, answer, body_messages, http_scope, replying
+from tests.kit.signatures import Message, Receive, Recording, Send
+from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, replying
 
 Scope = MutableMapping[str, Any]
 MODES = ("off", "summary", "timeline", "events")
@@ -54,9 +55,7 @@ ODD_SEQUENCES: dict[str, list[Message]] = {
 
 
 @pytest.mark.parametrize("chunks", MODES)
-def test_every_sent_message_reaches_the_server_as_the_same_object_in_order(
-    recording: Callable[..., Recorded], chunks: str
-) -> None:
+def test_every_sent_message_reaches_the_server_as_the_same_object_in_order(recording: Recording, chunks: str) -> None:
     messages = answer(*(b"data: %d\n\n" % number for number in range(50)), content_type=b"text/event-stream")
     sent = recording(chunks=chunks).serve(replying(*messages))
     assert [id(message) for message in sent] == [id(message) for message in messages]
@@ -148,9 +147,7 @@ def test_a_chunk_is_at_the_server_before_the_next_one_is_made(recorded: Recorded
 
 @pytest.mark.parametrize("chunks", MODES)
 @pytest.mark.parametrize("name", ODD_SEQUENCES)
-def test_unusual_messages_pass_and_leave_one_terminal_record(
-    recording: Callable[..., Recorded], name: str, chunks: str
-) -> None:
+def test_unusual_messages_pass_and_leave_one_terminal_record(recording: Recording, name: str, chunks: str) -> None:
     recorded = recording(chunks=chunks)
     messages = ODD_SEQUENCES[name]
     sent = recorded.serve(replying(*messages))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,19 +14,8 @@ from starlette.routing import Mount, Route
 
 from inference_logging import InferenceLoggingMiddleware, current_request
 from tests.kit import sampling
-from tests.kit.support import (
-    PARENT_ID,
-    TRACE_ID,
-    TRACEPARENT,
-    Message,
-    Receive,
-    Recorded,
-    Send,
-    answer,
-    body_messages,
-    http_scope,
-    replying,
-)
+from tests.kit.signatures import Message, Receive, Recording, Send
+from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, Recorded, answer, body_messages, http_scope, replying
 
 HEAD = ["timestamp", "severity_text", "event_name", "boot_id", "pid", "seq", "trace_id", "span_id"]
 
@@ -195,16 +183,14 @@ CHUNK_KEYS = {
         ("events", CHUNK_KEYS),
     ],
 )
-def test_the_chunk_mode_decides_which_chunk_fields_there_are(
-    recording: Callable[..., Recorded], mode: str, keys: set[str]
-) -> None:
+def test_the_chunk_mode_decides_which_chunk_fields_there_are(recording: Recording, mode: str, keys: set[str]) -> None:
     recorded = recording(chunks=mode)
     recorded.serve(replying(*answer(*[b"x"] * 5)))
     assert {key for key in recorded.request() if "chunk" in key} == keys
     assert len(recorded.records("request.chunk")) == (5 if mode == "events" else 0)
 
 
-def test_the_timeline_ends_at_its_cap_and_says_how_much_is_missing(recording: Callable[..., Recorded]) -> None:
+def test_the_timeline_ends_at_its_cap_and_says_how_much_is_missing(recording: Recording) -> None:
     recorded = recording(chunk_timeline_limit=10)
     recorded.serve(replying(*answer(*[b"x"] * 100)))
     record = recorded.request()
@@ -235,9 +221,7 @@ def test_the_kind_of_a_message_is_its_text_whatever_the_object(recorded: Recorde
 
 
 @pytest.mark.parametrize("last", [b"", b"last"], ids=["empty_end", "end_with_content"])
-def test_in_events_mode_each_chunk_has_its_record_with_the_requests_ids(
-    recording: Callable[..., Recorded], last: bytes
-) -> None:
+def test_in_events_mode_each_chunk_has_its_record_with_the_requests_ids(recording: Recording, last: bytes) -> None:
     recorded = recording(chunks="events")
     messages = answer(b"1", b"", b"333")
     messages[-1] = {"type": "http.response.body", "body": last}
@@ -322,7 +306,7 @@ def test_the_path_is_the_clients_whatever_the_application_makes_of_its_scope(rec
 
 
 def test_sampling_keeps_exactly_the_traces_that_the_rule_keeps_and_their_weight(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(sampler="probability", sample_ratio=0.25, trusted_callers=["*"])
     threshold = sampling.threshold(0.25)
@@ -339,7 +323,7 @@ def test_sampling_keeps_exactly_the_traces_that_the_rule_keeps_and_their_weight(
 
 
 @pytest.mark.parametrize("messages", [answer(b"", status=500), answer(b"", status=504), answer(b"")[:1]])
-def test_errors_are_kept_whatever_the_sampler_says(recording: Callable[..., Recorded], messages: list[Message]) -> None:
+def test_errors_are_kept_whatever_the_sampler_says(recording: Recording, messages: list[Message]) -> None:
     recorded = recording(sample_ratio=0)
     recorded.serve(replying(*answer(b"ok")))
     recorded.serve(replying(*messages))
@@ -347,7 +331,7 @@ def test_errors_are_kept_whatever_the_sampler_says(recording: Callable[..., Reco
     assert (record["sampled_by"], record["adjusted_count"]) == ("error", 1.0)
 
 
-def test_an_application_can_keep_the_record_of_a_request(recording: Callable[..., Recorded]) -> None:
+def test_an_application_can_keep_the_record_of_a_request(recording: Recording) -> None:
     recorded = recording(sample_ratio=0)
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -363,7 +347,7 @@ def test_an_application_can_keep_the_record_of_a_request(recording: Callable[...
     assert (record["url.path"], record["sampled_by"], record["adjusted_count"]) == ("/kept", "forced", 1.0)
 
 
-def test_a_request_that_is_sampled_out_leaves_no_chunk_records(recording: Callable[..., Recorded]) -> None:
+def test_a_request_that_is_sampled_out_leaves_no_chunk_records(recording: Recording) -> None:
     recorded = recording(sample_ratio=0, chunks="events")
     recorded.serve(replying(*answer(b"a", b"b")))
     assert recorded.records() == []

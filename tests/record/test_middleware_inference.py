@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.kit.signatures import Recording
 from tests.kit.support import Recorded, answer, body_messages, http_scope, replying
 
 JSON_HEADERS = [(b"content-type", b"application/json; charset=utf-8")]
@@ -170,7 +170,7 @@ def test_a_body_that_is_not_what_it_says_reports_nothing_and_harms_nothing(recor
     assert not [key for key in record if key.startswith("gen_ai.usage")]
 
 
-def test_without_captures_nothing_is_read_from_bodies(recording: Callable[..., Recorded]) -> None:
+def test_without_captures_nothing_is_read_from_bodies(recording: Recording) -> None:
     recorded = recording(capture_head_bytes=0, capture_tail_bytes=0)
     serve(recorded, json.dumps(REQUEST).encode(), json.dumps(COMPLETION).encode())
     assert facts(recorded) == {}

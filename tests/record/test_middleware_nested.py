@@ -6,7 +6,7 @@ import asyncio
 import functools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from inference_logging import Config, InferenceLoggingMiddleware, current_request
-from tests.kit.support import App as ASGIApp
-from tests.kit.support import Client, Message, Receive, Recorded, Send, answer, http_scope, replying
+from tests.kit.signatures import App as ASGIApp
+from tests.kit.signatures import Configure, Message, Receive, Send
+from tests.kit.support import Client, Recorded, answer, http_scope, replying
 
 
 @pytest.fixture
@@ -152,9 +153,6 @@ def test_where_the_mounted_application_is_recorded_elsewhere_there_is_a_record_i
 ) -> None:
     use(mounted(recorded.config, elsewhere.config), "/sub")
     assert len(recorded.records(event)) == len(elsewhere.records(event)) == 1
-
-
-Configure = Callable[..., Config]
 
 
 def below(path: str, root_path: object = "/llm") -> dict[str, Any]:

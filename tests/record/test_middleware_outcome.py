@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Generator, MutableMapping
+from collections.abc import Coroutine, Generator, MutableMapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from inference_logging import InferenceLoggingMiddleware
-from tests.kit.support import Client, Message, Receive, Recorded, Send, answer, body_messages, http_scope, replying
+from tests.kit.signatures import Message, Receive, Recording, Send
+from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, replying
 
 Scope = MutableMapping[str, Any]
 
@@ -229,7 +230,7 @@ def test_a_background_task_runs_and_its_request_is_recorded_once(recorded: Recor
 
 
 def test_a_thousand_requests_at_once_leave_a_thousand_records_with_ids_of_their_own(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(queue_bytes=16 << 20)
     gate = asyncio.Event()

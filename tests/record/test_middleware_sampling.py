@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.kit import sampling
-from tests.kit.support import Message, Receive, Recorded, Send, answer, http_scope, replying
+from tests.kit.signatures import Message, Receive, Recording, Send
+from tests.kit.support import Recorded, answer, http_scope, replying
 
 LOW, HIGH = "4bf92f3577b34da60000000000000001", "4bf92f3577b34da6ffffffffffffffff"
 HALF = "4bf92f3577b34da60080000000000000"
@@ -42,9 +43,7 @@ OK = replying(*answer(b"x"))
 
 
 @pytest.mark.parametrize("case", JAVA["parents"][::5], ids=lambda case: f"{case['ot']}-{case['traceparent'][19:]}")
-def test_a_trusted_callers_headers_are_followed_as_by_the_java_sdk(
-    recording: Callable[..., Recorded], case: dict[str, Any]
-) -> None:
+def test_a_trusted_callers_headers_are_followed_as_by_the_java_sdk(recording: Recording, case: dict[str, Any]) -> None:
     recorded = recording(trusted_callers="10.0.0.0/8", sample_ratio=0.5)
     _, trace_id, _, flags = case["traceparent"].split("-")
     recorded.serve(OK, scope(trace_id, flags=flags, ot=case["ot"]))
@@ -58,9 +57,7 @@ def test_a_trusted_callers_headers_are_followed_as_by_the_java_sdk(
 
 
 @pytest.mark.parametrize("client", [("11.0.0.1", 1), ("::1", 1), None])
-def test_the_decision_of_a_caller_that_is_not_trusted_does_not_count(
-    recording: Callable[..., Recorded], client: Any
-) -> None:
+def test_the_decision_of_a_caller_that_is_not_trusted_does_not_count(recording: Recording, client: Any) -> None:
     recorded = recording(trusted_callers="10.0.0.0/8", sample_ratio=0.5)
     traces = [f"{number:032x}" for number in range(1, 51)]
     for trace in traces:
@@ -74,7 +71,7 @@ def test_the_decision_of_a_caller_that_is_not_trusted_does_not_count(
     assert left_out(recorded) == {"head": 100 - len(kept)}
 
 
-def test_nobody_is_trusted_by_default_and_everybody_by_a_star(recording: Callable[..., Recorded]) -> None:
+def test_nobody_is_trusted_by_default_and_everybody_by_a_star(recording: Recording) -> None:
     recorded = recording(sample_ratio=0)
     recorded.serve(OK, scope(HIGH, ot="th:0"))
     assert recorded.records("request") == []
@@ -84,21 +81,21 @@ def test_nobody_is_trusted_by_default_and_everybody_by_a_star(recording: Callabl
     assert sampled(recorded.request()) == ("head", 1.0)
 
 
-def test_probability_asks_no_caller(recording: Callable[..., Recorded]) -> None:
+def test_probability_asks_no_caller(recording: Recording) -> None:
     recorded = recording(sampler="probability", trusted_callers="*", sample_ratio=0.25)
     recorded.serve(OK, scope(HALF, ot="th:0"))
     recorded.serve(OK, scope(HIGH, flags="00"))
     assert sampled(recorded.request()) == ("head", 4.0)
 
 
-def test_the_precision_of_the_threshold_is_a_setting(recording: Callable[..., Recorded]) -> None:
+def test_the_precision_of_the_threshold_is_a_setting(recording: Recording) -> None:
     recorded = recording(sampler="probability", trusted_callers="*", sample_ratio=1 / 3, sample_precision=1)
     recorded.serve(OK, scope(HIGH))
     assert sampled(recorded.request()) == ("head", 16 / 5)
 
 
 @pytest.mark.parametrize("kind", ["python", "java"])
-def test_the_legacy_ways_decide_by_trace_id_alone(recording: Callable[..., Recorded], kind: str) -> None:
+def test_the_legacy_ways_decide_by_trace_id_alone(recording: Recording, kind: str) -> None:
     recorded = recording(sampler=f"otel-legacy-{kind}", trusted_callers="*", sample_ratio=0.25)
     decide = {"python": sampling.is_kept_legacy_python, "java": sampling.is_kept_legacy_java}[kind]
     traces = [f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}" for number in range(1, 101)]
@@ -111,7 +108,7 @@ def test_the_legacy_ways_decide_by_trace_id_alone(recording: Callable[..., Recor
     assert {sampled(record) for record in records} == {("head", 4.0)}
 
 
-def test_a_route_has_its_own_ratio(recording: Callable[..., Recorded]) -> None:
+def test_a_route_has_its_own_ratio(recording: Recording) -> None:
     ratios = {"/v1/models": 1, "/v1/*": 0.25}
     recorded = recording(sampler="probability", trusted_callers="*", sample_ratio=0, sample_routes=ratios)
     for path in ("/v1/models", "/v1/chat", "/other"):
@@ -125,7 +122,7 @@ def test_a_route_has_its_own_ratio(recording: Callable[..., Recorded]) -> None:
 
 
 @pytest.mark.parametrize("path", ["/health", "/readyz", "/metrics", "/v2/health/live"])
-def test_a_probe_is_recorded_only_where_it_fails(recording: Callable[..., Recorded], path: str) -> None:
+def test_a_probe_is_recorded_only_where_it_fails(recording: Recording, path: str) -> None:
     recorded = recording(trusted_callers="*", slow_s=1e-9)
     recorded.serve(OK, scope(HIGH, path))
     recorded.serve(replying(*answer(b"", status=503)), scope(HIGH, path))
@@ -134,19 +131,19 @@ def test_a_probe_is_recorded_only_where_it_fails(recording: Callable[..., Record
     assert left_out(recorded) == {"skipped": 1}
 
 
-def test_without_skip_paths_probes_are_recorded_as_any_request(recording: Callable[..., Recorded]) -> None:
+def test_without_skip_paths_probes_are_recorded_as_any_request(recording: Recording) -> None:
     recorded = recording(skip_paths="")
     recorded.serve(OK, http_scope("/health"))
     assert sampled(recorded.request()) == ("head", 1.0)
 
 
-def test_slow_requests_are_kept_where_a_duration_is_set(recording: Callable[..., Recorded]) -> None:
+def test_slow_requests_are_kept_where_a_duration_is_set(recording: Recording) -> None:
     recorded = recording(sample_ratio=0, slow_s=1e-6)
     recorded.serve(OK, scope(LOW))
     assert sampled(recorded.request()) == ("slow", 1.0)
 
 
-def test_aborted_requests_are_kept(recording: Callable[..., Recorded]) -> None:
+def test_aborted_requests_are_kept(recording: Recording) -> None:
     recorded = recording(sample_ratio=0)
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -165,7 +162,7 @@ def test_aborted_requests_are_kept(recording: Callable[..., Recorded]) -> None:
     assert {sampled(record) for record in records} == {("abort", 1.0)}
 
 
-def test_an_error_counts_once_also_where_the_head_kept_it(recording: Callable[..., Recorded]) -> None:
+def test_an_error_counts_once_also_where_the_head_kept_it(recording: Recording) -> None:
     recorded = recording(sampler="probability", trusted_callers="*", sample_ratio=0.25)
     for trace_id in (LOW, HIGH):
         recorded.serve(replying(*answer(b"", status=500)), scope(trace_id))
@@ -185,7 +182,7 @@ def test_a_wrong_sampler_setting_stops_at_start_not_at_the_first_request(configu
 
 
 def test_a_client_chooses_by_its_ids_neither_that_it_is_recorded_nor_that_it_is_not(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(sample_ratio=0.25)
     for number in range(400):

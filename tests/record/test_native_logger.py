@@ -11,7 +11,6 @@ import pathlib
 import sys
 import threading
 from collections import UserDict
-from collections.abc import Callable
 from typing import Any, cast
 from unittest import mock
 
@@ -19,6 +18,7 @@ import pytest
 
 from inference_logging import Handler, get_logger
 from inference_logging.record.integrations.native_logger import NativeLogger
+from tests.kit.signatures import Recording
 from tests.kit.support import Recorded
 from tests.record.native_loggers import Speaking, assert_native, messages, native_logger, native_root, warm
 
@@ -75,7 +75,7 @@ EXTRAS: list[object] = [
 
 
 def test_every_call_leaves_the_record_that_the_handler_makes_of_it(
-    recording: Callable[..., Recorded], capsys: pytest.CaptureFixture[str]
+    recording: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded = recording(queue_bytes=64 << 20, level="DEBUG")
     native: dict[str, dict[str, Any]] = {}
@@ -284,9 +284,7 @@ def test_what_is_logged_while_a_record_is_made_is_ignored(recorded: Recorded, lo
     assert messages(recorded) == ["chatty", "outer", "slow chatty", "after"]
 
 
-def test_names_met_before_keep_their_values_and_their_order(
-    recording: Callable[..., Recorded], log: logging.Logger
-) -> None:
+def test_names_met_before_keep_their_values_and_their_order(recording: Recording, log: logging.Logger) -> None:
     recorded = recording(queue_bytes=64 << 20, level="DEBUG")
     names = [f"name{number}" for number in range(70)]
     shapes = [
@@ -335,7 +333,7 @@ def test_values_that_change_extra_meanwhile_do_no_harm(recorded: Recorded, log: 
     assert (attributes["a"], attributes["b"], attributes["c"]) == ("cleared", ["b"], "c")
 
 
-def test_threads_at_once_lose_nothing(recording: Callable[..., Recorded], log: logging.Logger) -> None:
+def test_threads_at_once_lose_nothing(recording: Recording, log: logging.Logger) -> None:
     recorded = recording(queue_bytes=16 << 20)
 
     def work() -> None:
@@ -388,9 +386,7 @@ def test_many_places_and_forgotten_code_have_the_right_places(recorded: Recorded
     ]
 
 
-def test_the_levels_of_logging_decide_and_not_the_configured_one(
-    recording: Callable[..., Recorded], log: logging.Logger
-) -> None:
+def test_the_levels_of_logging_decide_and_not_the_configured_one(recording: Recording, log: logging.Logger) -> None:
     recorded = recording(level="ERROR")
     warm(log)
     assert_native(lambda: log.info("at logging's level"))

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,13 @@ from inference_logging import Config, Logger, get_logger
 from inference_logging.record.health import Watch
 from tests.kit.books import assert_books_balance
 from tests.kit.command_line import run
+from tests.kit.signatures import Configure
 from tests.kit.sinks import small_file_system
 from tests.kit.support import read_records, wait_until
 from tests.record.test_processes import in_child, join
 
 pytestmark = pytest.mark.servers
 
-Configure = Callable[..., Config]
 QUEUE_BYTES = 1 << 20
 LISTENERS_BYTES = 512 << 10
 """What a smaller queue leaves."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from inference_logging import Config, Logger, OpenError, get_logger
 from inference_logging._native import queue_directories
 from inference_logging.record.settings import settings
 from tests.kit.command_line import run
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 
 APPLICATION = """
@@ -93,7 +94,7 @@ def test_two_applications_that_differ_in_redaction_alone_keep_apart_in_one_direc
     ],
 )
 def test_a_start_in_another_configurations_queue_directory_is_refused_and_names_what_differs(
-    configure: Callable[..., Config], changed: dict[str, Any], difference: str
+    configure: Configure, changed: dict[str, Any], difference: str
 ) -> None:
     with Logger(configure()):
         with pytest.raises(OpenError, match=r"queue_directory=.*in use with another configuration") as refused:
@@ -102,13 +103,13 @@ def test_a_start_in_another_configurations_queue_directory_is_refused_and_names_
 
 
 def test_parameters_that_do_not_say_where_or_how_records_are_written_may_differ(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     with Logger(configure()), Logger(configure(flush_interval_s=0.1, level="DEBUG", retention_s=60.0)):
         pass
 
 
-def test_a_sidecar_with_other_settings_than_its_producers_refuses_to_listen(configure: Callable[..., Config]) -> None:
+def test_a_sidecar_with_other_settings_than_its_producers_refuses_to_listen(configure: Configure) -> None:
     config = configure(listener="external")
     with Logger(config):
         done = run("listen", "--queue-directory", str(config.queue_directory))
@@ -118,7 +119,7 @@ def test_a_sidecar_with_other_settings_than_its_producers_refuses_to_listen(conf
 
 
 def test_a_queue_directory_of_which_everything_has_ended_takes_another_configuration(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     Logger(configure()).close()
     with Logger(configure(directory=tmp_path / "other")) as logger:
@@ -143,7 +144,7 @@ def leave_behind(config: Config) -> None:
 
 
 def test_what_a_killed_process_left_is_not_written_as_another_configuration_says(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     config = configure()
     leave_behind(config)
@@ -158,7 +159,7 @@ def test_what_a_killed_process_left_is_not_written_as_another_configuration_says
 
 
 def test_recover_does_not_write_without_the_redaction_that_the_producers_had(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     with Logger(configure(redact_fields=("password",))) as logger:
         assert logger.flush()
@@ -168,7 +169,7 @@ def test_recover_does_not_write_without_the_redaction_that_the_producers_had(
     assert 'redact_fields is ["password"] there and [] here' in done.err
 
 
-def test_recover_does_not_write_into_a_directory_that_nobody_named(configure: Callable[..., Config]) -> None:
+def test_recover_does_not_write_into_a_directory_that_nobody_named(configure: Configure) -> None:
     config = configure()
     leave_behind(config)
     done = run("recover", str(config.queue_directory))
@@ -177,7 +178,7 @@ def test_recover_does_not_write_into_a_directory_that_nobody_named(configure: Ca
 
 
 def test_recover_by_the_configuration_in_the_queue_directory_writes_as_the_producers_said(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     config = configure()
     leave_behind(config)
@@ -274,9 +275,7 @@ def test_of_forked_children_the_first_that_is_configured_writes_what_their_paren
     assert len(read_records(tmp_path / "chosen", "request")) == 3
 
 
-def test_a_closed_logger_does_not_silence_one_that_is_open_still(
-    configure: Callable[..., Config], tmp_path: Path
-) -> None:
+def test_a_closed_logger_does_not_silence_one_that_is_open_still(configure: Configure, tmp_path: Path) -> None:
     log = get_logger("app")
     with Logger(configure()) as first:
         with Logger(configure(directory=tmp_path / "second", queue_directory=tmp_path / "second-queues")):
@@ -300,7 +299,7 @@ def test_what_is_logged_when_the_last_logger_is_closed_goes_where_that_one_wrote
 
 
 def test_verify_finds_the_queues_by_the_segments_without_the_servers_environment(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     config = configure(redact_fields=("password",))
     with Logger(config) as logger:
@@ -312,7 +311,7 @@ def test_verify_finds_the_queues_by_the_segments_without_the_servers_environment
 
 
 def test_verify_does_not_take_the_queues_of_another_configuration_in_the_same_place(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     first = configure()
     with Logger(first) as logger:
@@ -385,7 +384,7 @@ def test_who_owns_what_is_in_the_way_is_said(taken: Path, service_name: str, tmp
 
 
 def test_a_start_names_what_another_configuration_left_and_the_command_that_writes_it(
-    configure: Callable[..., Config], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    configure: Configure, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = configure()
     leave_behind(config)

@@ -14,7 +14,8 @@ from loguru import logger as loguru_logger
 from inference_logging import loguru as ours_for_loguru
 from inference_logging import structlog as ours_for_structlog
 from inference_logging.record.integrations.stdlib import STANDARD_ATTRIBUTES
-from tests.kit.support import Receive, Recorded, Send, answer, http_scope, replying
+from tests.kit.signatures import Receive, Recording, Send
+from tests.kit.support import Recorded, answer, http_scope, replying
 
 NAMES = sorted(STANDARD_ATTRIBUTES - {"exc_info", "stack_info"})
 """Those that a record of logging cannot have, and what a call of this package takes for itself."""
@@ -96,7 +97,7 @@ def test_a_field_of_loguru_may_have_any_name(recorded: Recorded, sink: Any) -> N
     [("debug", "DEBUG"), ("info", "INFO"), ("warning", "WARN"), ("error", "ERROR"), ("critical", "FATAL")],
 )
 def test_the_levels_of_structlog_and_loguru_decide_and_not_ours(
-    recording: Callable[..., Recorded], log: Any, sink: Any, method: str, severity: str
+    recording: Recording, log: Any, sink: Any, method: str, severity: str
 ) -> None:
     recorded = recording(level="ERROR")
     getattr(log, method)("of structlog")

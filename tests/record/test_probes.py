@@ -13,7 +13,8 @@ from fastapi.testclient import TestClient
 
 from inference_logging import Config, ConfigError, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.record.health import Watch
-from tests.kit.support import Client, Message, answer, http_scope, read_records, replying, wait_until
+from tests.kit.signatures import Configure, Message
+from tests.kit.support import Client, answer, http_scope, read_records, replying, wait_until
 
 Start = Callable[..., tuple[TestClient, Config]]
 
@@ -21,7 +22,7 @@ READY, LIVE = "/health/logging", "/health/logging/live"
 
 
 @pytest.fixture
-def start(configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Serve an application behind the middleware, whose answers are each about what was done just before."""
     monkeypatch.setattr(Watch, "recent", Watch.look)
     clients = []
@@ -139,7 +140,7 @@ def test_other_methods_are_answered_as_starlette_does(start: Start, path: str) -
         )
 
 
-def test_an_answer_to_head_has_no_body(configure: Callable[..., Config]) -> None:
+def test_an_answer_to_head_has_no_body(configure: Configure) -> None:
     middleware = InferenceLoggingMiddleware(replying(*answer(b"x")), config=configure())
     client = Client()
     asyncio.run(middleware(http_scope(READY, "HEAD"), client.receive, client.send))
@@ -164,13 +165,13 @@ def test_an_empty_path_switches_a_route_off(start: Start) -> None:
 
 
 @pytest.mark.parametrize("name", ["liveness_path", "wrap_health_path"])
-def test_two_routes_of_one_path_are_refused_by_name(configure: Callable[..., Config], name: str) -> None:
+def test_two_routes_of_one_path_are_refused_by_name(configure: Configure, name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         configure(health_path="/x", **{name: "/x"})
     assert caught.value.problems == (f"health_path='/x': must be another path than {name}",)
 
 
-def test_the_backlog_of_every_process_of_the_directory_counts(start: Start, configure: Callable[..., Config]) -> None:
+def test_the_backlog_of_every_process_of_the_directory_counts(start: Start, configure: Configure) -> None:
     client, config = start(listener="external", drain_deadline_s=0)
     other = Logger(config.model_copy(update={"flush_records": 7}))
     emit = other.event("e", ["n"])
@@ -218,7 +219,7 @@ def test_an_answer_of_the_server_that_is_not_2xx_is_never_changed(start: Start) 
     assert response.headers["inference-logging-state"] == "degraded"
 
 
-def test_a_wrapped_message_of_the_application_is_copied_not_changed(configure: Callable[..., Config]) -> None:
+def test_a_wrapped_message_of_the_application_is_copied_not_changed(configure: Configure) -> None:
     messages = answer(b"well")
     before = json.dumps(messages, default=repr)
     app = InferenceLoggingMiddleware(replying(*messages), config=configure(wrap_health_path="/health"))
@@ -243,7 +244,7 @@ def test_what_is_recorded_of_a_wrapped_request_is_the_servers_own_answer(start: 
 
 
 def test_without_a_logger_readiness_says_closed_and_liveness_does_not_ask_for_a_restart(
-    configure: Callable[..., Config], tmp_path: Any, capfd: pytest.CaptureFixture[str]
+    configure: Configure, tmp_path: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     config = configure(queue_directory=tmp_path / "file", wrap_health_path="/health", wrap_health="header")

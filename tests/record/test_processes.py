@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import pytest
 
 from inference_logging import Config, Logger, get_logger
+from tests.kit.signatures import Configure
 from tests.kit.support import Recorded, read_records, wait_until
 
 pytestmark = pytest.mark.servers
@@ -165,7 +166,7 @@ def test_a_child_that_drains_itself_ends_with_an_empty_queue(recorded: Recorded)
     assert_complete(drained(recorded, 1), 1)
 
 
-def test_a_child_outlives_its_parent_and_takes_over_the_listening(configure: Callable[..., Config]) -> None:
+def test_a_child_outlives_its_parent_and_takes_over_the_listening(configure: Configure) -> None:
     config = configure()
     reading, writing = os.pipe()
     grandchild_done, report = os.pipe()
@@ -233,7 +234,7 @@ def assert_unbroken(directory: Path) -> Counter[str]:
 
 
 def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     config = configure()
     started, report = os.pipe()
@@ -253,7 +254,7 @@ def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(
     os.close(report)
 
 
-def test_listeners_killed_at_any_moment_lose_and_double_nothing(configure: Callable[..., Config]) -> None:
+def test_listeners_killed_at_any_moment_lose_and_double_nothing(configure: Configure) -> None:
     # Each writes all the time, so some die between writing a batch and taking it out of the queues.
     config = configure(flush_records=1, flush_interval_s=0.01)
     started, report = os.pipe()
@@ -295,7 +296,7 @@ def test_multiprocessing_children_lose_nothing(recorded: Recorded, method: str) 
 
 
 @pytest.mark.parametrize("ending", ["pass", "sys.exit(0)", "raise SystemExit(0)", "assert logger.close()"])
-def test_an_interpreter_that_ends_drains_its_queue(configure: Callable[..., Config], ending: str) -> None:
+def test_an_interpreter_that_ends_drains_its_queue(configure: Configure, ending: str) -> None:
     config = configure()
     script = f"""
 import sys

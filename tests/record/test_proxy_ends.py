@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,9 +15,9 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, Event, StreamEnded
 
-from inference_logging import Config
 from tests.kit.command_line import run
 from tests.kit.proxies import GET, HELLO, Proxy, Start, answers, exchange, head_of, raw
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 from tests.record.test_proxy_heads import END, HOST, status_of
 from tests.record.test_proxy_heads import GET as BEGINNING
@@ -217,7 +217,7 @@ def test_of_connections_with_requests_the_new_one_is_closed(proxying: Start) -> 
 
 
 def test_a_client_is_answered_beside_more_silent_ones_than_there_are_descriptors(
-    listener_binary: Path, configure: Callable[..., Config], tmp_path: Path
+    listener_binary: Path, configure: Configure, tmp_path: Path
 ) -> None:
     limited = tmp_path / "limited"
     limited.write_text(f'#!/bin/sh\nulimit -n 256\nexec {shlex.quote(str(listener_binary))} "$@"\n')

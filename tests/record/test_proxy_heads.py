@@ -16,11 +16,11 @@ import pytest
 from websockets.sync.client import connect
 from websockets.sync.server import serve
 
-from inference_logging import Config
 from tests.kit.command_line import run
 from tests.kit.identity import BODY, HEADERS, KEY, SECRET, everything
 from tests.kit.proxies import HELLO, Proxy, Serve, Start, answers, exchange, head_of, raw
 from tests.kit.sidecars import environment
+from tests.kit.signatures import Configure
 from tests.tools.tools import tool
 
 HOST = b"Host: a\r\n"
@@ -195,9 +195,7 @@ def test_a_port_in_use_is_named(listener_binary: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.servers
-def test_the_command_of_the_package_becomes_the_program(
-    listener_binary: Path, configure: Callable[..., Config]
-) -> None:
+def test_the_command_of_the_package_becomes_the_program(listener_binary: Path, configure: Configure) -> None:
     code = f"""
 from pathlib import Path
 from inference_logging.cli import main, native

@@ -8,7 +8,6 @@ import re
 import signal
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from tests.kit.command_line import run
 from tests.kit.sidecars import Sidecar, environment, queue_files
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 from tests.record.test_flight_recorder import killed_while, serve_hanging
 from tests.record.test_listen import numbers, produce
@@ -28,8 +28,6 @@ ROOT = Path(__file__).parents[2]
 VERSION_OFFSET = 8
 HEAD_OFFSET = 128
 """Of the ring's head word in a queue file: sequence (32 bits), closed (1), position (31)."""
-
-Configure = Callable[..., Config]
 
 
 @pytest.fixture

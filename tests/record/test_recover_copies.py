@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 
 from inference_logging import Config, Logger, get_logger
 from tests.kit.command_line import Done, run
+from tests.kit.signatures import Configure
 from tests.record.test_audit_tampering import check, producer, read
 from tests.record.test_processes import in_child
 
@@ -128,9 +128,6 @@ def test_a_file_that_the_control_page_names_is_not_cut_unless_it_is_a_segment(
     assert victim.read_bytes() == content
     assert (code, [kept.startswith(str(victim)) for kept in found["kept"]]) == (1, [True])
     check(parameters, acknowledged)
-
-
-Configure = Callable[..., Config]
 
 
 def clean(directory: Path) -> Done:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from inference_logging.errors import ConfigError
 from inference_logging.record.config import ENV_PREFIX
 from inference_logging.testing import capture_records
 from tests.kit.servers import HERE
+from tests.kit.signatures import Configure
 from tests.kit.support import Client, answer, body_messages, http_scope, read_lines, read_records, replying, serve_one
-
-Configure = Callable[..., Config]
 
 
 def post(config: Config, body: object) -> None:

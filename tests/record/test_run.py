@@ -21,9 +21,9 @@ from inference_logging import Config
 from inference_logging.record.asgi.bounded_server import MOST_CONNECTIONS, BoundedServer, serve
 from tests.kit.command_line import run
 from tests.kit.servers import Server, free_port
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 
-Configure = Callable[..., Config]
 PLAIN = """
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse

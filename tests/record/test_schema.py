@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from inference_logging.record.config import FileConfig
 from inference_logging.record.config.schema import file_schema, whole_numbers
 from inference_logging.record.settings import as_json
 from inference_logging.record.settings import settings as core_settings
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records
 
 SCHEMA = file_schema()
@@ -267,7 +267,7 @@ def test_a_path_that_is_no_text_is_refused() -> None:
 
 
 def test_a_configuration_that_was_changed_into_a_wrong_one_is_refused_when_it_is_opened(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     changed = configure().model_copy(update={"max_record_bytes": 1 << 20, "quota_bytes": 1})
     with pytest.raises(ConfigError, match="a quarter of queue_bytes") as refused:
@@ -275,14 +275,14 @@ def test_a_configuration_that_was_changed_into_a_wrong_one_is_refused_when_it_is
     assert at_fault(refused.value.problems) == {"max_record_bytes", "quota_bytes"}
 
 
-def test_a_lane_that_there_is_not_is_refused(configure: Callable[..., Config]) -> None:
+def test_a_lane_that_there_is_not_is_refused(configure: Configure) -> None:
     with pytest.raises(ValueError, match='lane="slow": must be fast or audit'):
         Service(core_settings(configure()), "slow")
     with pytest.raises(OSError, match="queue_directory: must be named"):
         Service(core_settings(Config()), "fast")
 
 
-def test_the_audit_lane_is_the_same_service_with_its_lane_named(configure: Callable[..., Config]) -> None:
+def test_the_audit_lane_is_the_same_service_with_its_lane_named(configure: Configure) -> None:
     config = configure(audit="on", audit_commit_interval_s=0.01)
     for lane, directory in (("fast", config.directory), ("audit", config.resolved_audit_directory)):
         service = Service(core_settings(config), lane)
@@ -291,6 +291,6 @@ def test_the_audit_lane_is_the_same_service_with_its_lane_named(configure: Calla
         assert [record["value"] for record in read_records(directory, "made")] == [lane]
 
 
-def test_what_is_wrong_with_the_audit_lanes_key_is_reported_with_the_lane(configure: Callable[..., Config]) -> None:
+def test_what_is_wrong_with_the_audit_lanes_key_is_reported_with_the_lane(configure: Configure) -> None:
     with pytest.raises(OpenError, match="audit lane: audit_chain_key_file=/nowhere: No such file"):
         Logger(configure(audit="on", audit_chain_key_file="/nowhere"))

@@ -8,20 +8,18 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from inference_logging import Config, Logger
+from inference_logging import Logger
 from tests.kit.servers import HERE, Load, serving, uvicorn
+from tests.kit.signatures import Configure
 from tests.kit.support import read_lines, read_records, wait_until
 
 pytestmark = pytest.mark.servers
-
-Configure = Callable[..., Config]
 
 
 def numbered(directory: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ import pytest
 from inference_logging import Config, InferenceLoggingMiddleware
 from inference_logging.record.run.sglang import plugin
 from tests.kit.servers import Server
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
-
-Configure = Callable[..., Config]
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).parent / "sglang_stand_in"

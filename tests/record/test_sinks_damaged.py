@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inference_logging import Config, Logger
+from inference_logging import Logger
+from tests.kit.signatures import Configure
 from tests.kit.sinks import (
     Numbered,
     datagram,
@@ -32,7 +32,6 @@ from tests.kit.sinks import (
 )
 from tests.kit.support import read_records, wait_until
 
-Configure = Callable[..., Config]
 FLUSH_S = 60.0
 
 

@@ -6,7 +6,6 @@ import json
 import platform
 import sys
 import uuid
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,11 +21,10 @@ from inference_logging.record.started import FIELDS, configuration_digest, recor
 from inference_logging.segments import read_records
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, write_segment
+from tests.kit.signatures import Configure
 from tests.kit.support import Client, read_lines, serve_one
 from tests.read.test_segments_follow import Writer, until_set
 from tests.ship.test_source import ship, source
-
-Configure = Callable[..., Config]
 
 
 def started(config: Config) -> list[dict[str, Any]]:
@@ -158,7 +156,7 @@ def lines_of(config: Config) -> list[dict[str, Any]]:
 
 
 def test_each_header_has_the_resource_and_no_line_unless_it_is_asked_for(
-    configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=pod-7,deployment.environment.name=a%2Cb,x=env")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "chat")
@@ -178,7 +176,7 @@ def test_each_header_has_the_resource_and_no_line_unless_it_is_asked_for(
 
 
 def test_each_record_has_the_resource_as_its_last_member_where_it_is_asked_for(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     header, *others = lines_of(configure(resource_on_lines="on", resource="a=1\nb=x=y"))
     records = [line for line in others if "pid" in line]
@@ -190,7 +188,7 @@ def test_each_record_has_the_resource_as_its_last_member_where_it_is_asked_for(
 
 
 def test_a_variable_of_otel_that_is_wrong_is_reported_and_nothing_of_it_is_used(
-    configure: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    configure: Configure, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "a=1,b=%zz")
     header = lines_of(configure())[0]
@@ -214,7 +212,7 @@ def test_more_attributes_than_there_may_be_are_refused() -> None:
         Config(resource={f"a{number}": "1" for number in range(65)})
 
 
-def test_tail_query_stats_and_verify_read_segments_with_the_resource(configure: Callable[..., Config]) -> None:
+def test_tail_query_stats_and_verify_read_segments_with_the_resource(configure: Configure) -> None:
     config = configure(resource_on_lines="on", resource={"k8s.pod.name": "pod-7"})
     lines_of(config)
     directory = str(config.directory)
@@ -226,7 +224,7 @@ def test_tail_query_stats_and_verify_read_segments_with_the_resource(configure: 
 
 
 def test_recover_writes_what_a_process_left_with_the_resource_of_its_own_configuration(
-    configure: Callable[..., Config], tmp_path: Path
+    configure: Configure, tmp_path: Path
 ) -> None:
     config = configure(listener="external")
     with Logger(config) as logger:
@@ -266,9 +264,7 @@ def forged(event: str, second: float, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("lane", ["fast", "audit"])
 @pytest.mark.parametrize("name", OWN)
-def test_an_event_named_like_the_listeners_own_is_refused_by_name(
-    configure: Callable[..., Config], name: str, lane: Any
-) -> None:
+def test_an_event_named_like_the_listeners_own_is_refused_by_name(configure: Configure, name: str, lane: Any) -> None:
     config = configure(audit="on")
     with Logger(config) as logger:
         for fields in (["n"], ["dropped", "reasons", "lost"], []):

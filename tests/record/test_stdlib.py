@@ -9,16 +9,17 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference_logging import Config, Handler, get_logger
+from inference_logging import Handler, get_logger
 from inference_logging._native import handled, put_record
-from tests.kit.support import Receive, Recorded, Send, answer, http_scope, read_records, replying
+from tests.kit.signatures import Configure, Receive, Recording, Send
+from tests.kit.support import Recorded, answer, http_scope, read_records, replying
 
 PLACE = {"code.file.path", "code.line.number", "code.function.name"}
 
@@ -54,7 +55,7 @@ def logger() -> Iterator[logging.Logger]:
     ],
 )
 def test_each_level_has_its_severity_and_keeps_a_name_of_its_own(
-    recording: Callable[..., Recorded], logger: logging.Logger, level: int, severity: str, kept: dict[str, str]
+    recording: Recording, logger: logging.Logger, level: int, severity: str, kept: dict[str, str]
 ) -> None:
     logging.addLevelName(25, "NOTICE")
     recorded = recording(level="DEBUG")
@@ -169,7 +170,7 @@ def test_a_value_that_logs_while_it_is_encoded_does_not_recurse(recorded: Record
 
 
 def test_the_handler_obeys_the_levels_of_logging_and_not_the_configured_one(
-    recording: Callable[..., Recorded], logger: logging.Logger
+    recording: Recording, logger: logging.Logger
 ) -> None:
     recorded = recording(level="ERROR")
     logger.debug("let through")
@@ -180,7 +181,7 @@ def test_the_handler_obeys_the_levels_of_logging_and_not_the_configured_one(
 
 
 def test_the_configured_level_decides_about_waiting_records_of_our_loggers_only(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     config = configure(level="ERROR")
     # A process of its own: in this one, a logger of another test has been open.
@@ -218,7 +219,7 @@ def test_the_handler_can_be_named_in_a_configuration_dictionary(recorded: Record
     assert [record["message"] for record in recorded.records("log")] == ["at it"]
 
 
-def test_threads_at_once_lose_nothing(recording: Callable[..., Recorded], logger: logging.Logger) -> None:
+def test_threads_at_once_lose_nothing(recording: Recording, logger: logging.Logger) -> None:
     recorded = recording(queue_bytes=16 << 20)
 
     def work() -> None:

@@ -8,7 +8,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ import inference_logging.testing
 from inference_logging import Config, ConfigError, Handler, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.errors import InferenceLoggingError
 from inference_logging.testing import capture_records
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records
 
 pytestmark = pytest.mark.servers
@@ -65,7 +66,7 @@ def test_an_application_made_at_import_is_captured_by_each_test_anew(number: int
         assert records.logs[0]["request_id"] == records.requests[0]["request_id"]
 
 
-def test_the_servers_lifespan_may_lie_within_the_capture_or_around_it(configure: Callable[..., Config]) -> None:
+def test_the_servers_lifespan_may_lie_within_the_capture_or_around_it(configure: Configure) -> None:
     with capture_records() as records, TestClient(APP) as client:
         client.get("/items/1")
     assert paths(records.requests) == ["/items/1"]
@@ -85,7 +86,7 @@ def test_a_stream_is_captured_when_it_has_ended() -> None:
 
 
 def test_an_open_application_and_logger_go_on_in_their_own_directory_before_and_after(
-    configure: Callable[..., Config],
+    configure: Configure,
 ) -> None:
     config = configure(level="DEBUG")
     client = TestClient(make_app(config))
@@ -102,7 +103,7 @@ def test_an_open_application_and_logger_go_on_in_their_own_directory_before_and_
     assert [record["attributes"]["number"] for record in found if record["event_name"] == "log"] == [1, 3]
 
 
-def test_what_the_applications_configuration_says_about_requests_holds(configure: Callable[..., Config]) -> None:
+def test_what_the_applications_configuration_says_about_requests_holds(configure: Configure) -> None:
     with capture_records() as records:
         TestClient(make_app(configure(chunks="events"))).get("/stream")
         assert len(records.named("request.chunk")) == 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,7 +17,8 @@ from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from inference_logging import current_request
-from tests.kit.support import Receive, Recorded, Send, answer, http_scope, replying
+from tests.kit.signatures import Receive, Recording, Send
+from tests.kit.support import Recorded, answer, http_scope, replying
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -28,7 +29,7 @@ Headers = list[tuple[str, str]]
 
 
 @pytest.fixture
-def recorded(recording: Callable[..., Recorded]) -> Recorded:
+def recorded(recording: Recording) -> Recorded:
     """Record for callers that are all trusted, whose context is passed on as it came."""
     return recording(trusted_callers="*")
 
@@ -88,7 +89,7 @@ def test_without_headers_a_trace_begins_whose_id_is_random_and_says_so(recorded:
     assert (call.flags, call.state) == ("03", "ot=th:0")
 
 
-def test_a_trace_that_begins_here_shows_others_what_the_sampler_decided(recording: Callable[..., Recorded]) -> None:
+def test_a_trace_that_begins_here_shows_others_what_the_sampler_decided(recording: Recording) -> None:
     recorded = recording(sample_ratio=0.25)
     calls = [forward_one(recorded) for _ in range(100)]
     kept = {record["trace_id"] for record in recorded.records("request")}
@@ -99,7 +100,7 @@ def test_a_trace_that_begins_here_shows_others_what_the_sampler_decided(recordin
 
 @pytest.mark.parametrize("trusted", ["", "192.0.2.0/24", "198.51.100.0/24", "*"])
 def test_the_decision_of_a_trusted_caller_counts_and_its_threshold_is_the_weight(
-    recording: Callable[..., Recorded], trusted: str
+    recording: Recording, trusted: str
 ) -> None:
     recorded = recording(trusted_callers=trusted)
     headers = {
@@ -117,7 +118,7 @@ def test_the_decision_of_a_trusted_caller_counts_and_its_threshold_is_the_weight
 @pytest.mark.parametrize("sent", ["00", "01", "03"])
 @pytest.mark.parametrize("state", [None, "ot=th:0;rv:ffffffffffffff,vendor=1", "vendor=1,ot=th:ffffffffffffff"])
 def test_of_a_callers_context_that_is_not_trusted_other_services_get_our_decision_and_the_same_trace(
-    recording: Callable[..., Recorded], sent: str, state: str | None
+    recording: Recording, sent: str, state: str | None
 ) -> None:
     recorded = recording(sample_ratio=0.5)
     lines = [("tracestate", state)] if state is not None else []
@@ -134,7 +135,7 @@ def test_of_a_callers_context_that_is_not_trusted_other_services_get_our_decisio
     assert {record["trace_id"] for record in followed(recording, recorded, calls)} == kept
 
 
-def followed(recording: Callable[..., Recorded], first: Recorded, calls: dict[str, Call]) -> list[dict[str, Any]]:
+def followed(recording: Recording, first: Recorded, calls: dict[str, Call]) -> list[dict[str, Any]]:
     """Return the records of a service that trusts the one which made these calls, and would keep fewer itself."""
     queues = first.logger.config.resolved_queue_directory.with_name("second")
     second = recording(service_name="second", queue_directory=queues, sample_ratio=0.01, trusted_callers="*")

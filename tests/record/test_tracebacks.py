@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from inference_logging import Config, Handler, get_logger
+from inference_logging import Handler, get_logger
 from inference_logging.record.tracebacks import Tracebacks
-from tests.kit.support import Receive, Recorded, Send, answer, http_scope, read_lines, replying
+from tests.kit.signatures import Configure, Receive, Recording, Send
+from tests.kit.support import Recorded, answer, http_scope, read_lines, replying
 
 TEXTS = ("exception.type", "exception.message", "exception.stacktrace")
 FRAME = re.compile(r'^  File "', re.MULTILINE)
@@ -72,7 +73,7 @@ WAYS: list[Callable[[Recorded], dict[str, Any]]] = [failed, record_of_a_log_call
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("frames", [1, 2, 7, 20])
 def test_a_stack_keeps_its_first_and_last_frames_and_states_how_many_are_left_out(
-    recording: Callable[..., Recorded], way: Callable[[Recorded], dict[str, Any]], frames: int
+    recording: Recording, way: Callable[[Recorded], dict[str, Any]], frames: int
 ) -> None:
     found = way(recording(stack_frames=frames))
     assert (found["exception.type"], found["exception.message"]) == (f"{__name__}.RouteError", "too deep")
@@ -88,9 +89,7 @@ def test_a_stack_keeps_its_first_and_last_frames_and_states_how_many_are_left_ou
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_no_frames_means_no_stack(
-    recording: Callable[..., Recorded], way: Callable[[Recorded], dict[str, Any]]
-) -> None:
+def test_no_frames_means_no_stack(recording: Recording, way: Callable[[Recorded], dict[str, Any]]) -> None:
     found = way(recording(stack_frames=0))
     assert "exception.message" in found
     assert "exception.stacktrace" not in found
@@ -170,7 +169,7 @@ def test_notes_are_part_of_the_stack(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize("length", [10_000, 10_000_000])
-def test_a_message_of_any_length_leaves_the_request_its_record(recording: Callable[..., Recorded], length: int) -> None:
+def test_a_message_of_any_length_leaves_the_request_its_record(recording: Recording, length: int) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         raise RouteError("ü" * length)
 
@@ -183,7 +182,7 @@ def test_a_message_of_any_length_leaves_the_request_its_record(recording: Callab
 
 
 def test_where_a_body_takes_the_room_the_record_is_written_with_less_of_the_stack(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         while (await receive()).get("more_body"):
@@ -231,7 +230,7 @@ def test_a_long_chain_is_cut(recorded: Recorded) -> None:
     assert stack.endswith("RouteError: 999")
 
 
-def test_what_a_record_says_of_an_exception_is_redacted(configure: Callable[..., Config]) -> None:
+def test_what_a_record_says_of_an_exception_is_redacted(configure: Configure) -> None:
     recorded = Recorded(configure(redact_patterns="email", redact_fields="password"))
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -244,7 +243,7 @@ def test_what_a_record_says_of_an_exception_is_redacted(configure: Callable[...,
     assert "hunter2" not in str(read_lines(recorded.config.directory))
 
 
-def test_a_secret_that_the_limit_of_a_message_cuts_is_redacted(configure: Callable[..., Config]) -> None:
+def test_a_secret_that_the_limit_of_a_message_cuts_is_redacted(configure: Configure) -> None:
     recorded = Recorded(configure(redact_patterns="email"))
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -257,9 +256,7 @@ def test_a_secret_that_the_limit_of_a_message_cuts_is_redacted(configure: Callab
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_the_type_alone_can_be_kept(
-    recording: Callable[..., Recorded], way: Callable[[Recorded], dict[str, Any]]
-) -> None:
+def test_the_type_alone_can_be_kept(recording: Recording, way: Callable[[Recorded], dict[str, Any]]) -> None:
     found = way(recording(redact_fields="['exception.message'], ['exception.stacktrace']"))
     assert [found[name] for name in TEXTS] == [f"{__name__}.RouteError", "[redacted:field]", "[redacted:field]"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import Token
 from typing import Any, Literal
 
@@ -23,15 +23,13 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
 from inference_logging import InferenceLoggingMiddleware, current_request, get_logger
 from tests.kit import sampling
+from tests.kit.signatures import App, Receive, Recording, Send
 from tests.kit.support import (
     PARENT_ID,
     TRACE_ID,
     TRACEPARENT,
-    App,
     Client,
-    Receive,
     Recorded,
-    Send,
     answer,
     body_messages,
     http_scope,
@@ -103,7 +101,7 @@ EXCLUDED: list[Excluded] = [None, ["send"], ["receive"], ["receive", "send"]]
 @pytest.mark.parametrize("parts", [[b"whole"], [b"a", b"b", b"c"]], ids=["whole", "stream"])
 @pytest.mark.parametrize("headers", [[], [(b"traceparent", TRACEPARENT)]], ids=["root", "continued"])
 def test_the_records_of_a_request_carry_the_ids_of_its_server_span(
-    recording: Callable[..., Recorded],
+    recording: Recording,
     tracer: Tracer,
     order: Order,
     exclude_spans: Excluded,
@@ -212,7 +210,7 @@ def test_calls_to_other_services_are_children_of_the_active_span(
         assert headers["tracestate"] == "foo=1,b=2"
 
 
-def test_the_sampler_decides_by_the_tracers_trace_id(recording: Callable[..., Recorded], order: Order) -> None:
+def test_the_sampler_decides_by_the_tracers_trace_id(recording: Recording, order: Order) -> None:
     recorded, tracer = recording(sample_ratio=0.5), Tracer()
     app = tracer.mount(recorded, replying(*answer(b"x")), order)
     for _ in range(60):
@@ -225,7 +223,7 @@ def test_the_sampler_decides_by_the_tracers_trace_id(recording: Callable[..., Re
 
 
 def test_a_trace_that_a_client_sent_by_headers_that_only_the_tracer_reads_is_not_decided_by_its_id(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded, tracer = recording(sample_ratio=0.25), Tracer()
     traces = [2**128 - number for number in range(1, 201)]
@@ -302,7 +300,7 @@ def test_registered_events_carry_the_active_span_like_application_records(
     assert step["request_id"] == recorded.request()["request_id"]
 
 
-def test_with_the_headers_as_source_no_tracer_is_asked(recording: Callable[..., Recorded], order: Order) -> None:
+def test_with_the_headers_as_source_no_tracer_is_asked(recording: Recording, order: Order) -> None:
     recorded, tracer = recording(trace_source="header"), Tracer()
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -335,7 +333,7 @@ class OwnContext(ContextVarsRuntimeContext):
 
 @pytest.mark.parametrize("is_own", [False, True], ids=["the context variable", "a context of the application"])
 def test_spans_are_seen_whatever_holds_the_context(
-    recording: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch, tracer: Tracer, order: Order, is_own: bool
+    recording: Recording, monkeypatch: pytest.MonkeyPatch, tracer: Tracer, order: Order, is_own: bool
 ) -> None:
     if is_own:
         monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", OwnContext())

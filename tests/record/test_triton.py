@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference_logging import Config, Logger, get_logger
+from inference_logging import Logger, get_logger
 from inference_logging.record.integrations.triton.requests import server_traces
 from inference_logging.triton import RequestLog, log_requests, outgoing, usage
 from tests.kit.fake_triton import Code, InferenceResponse, Tensor, TritonError, arguments, ok, request
+from tests.kit.signatures import Configure
 from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, Recorded, read_records, wait_until
 from tests.record.test_processes import in_child
 
@@ -273,7 +274,7 @@ def test_a_metric_that_triton_refuses_is_reported_once_and_requests_go_on(
 # --- the model itself and its process ---------------------------------------------------------------------------------
 
 
-def test_a_model_that_is_killed_leaves_a_record_of_each_request_that_it_had(configure: Callable[..., Config]) -> None:
+def test_a_model_that_is_killed_leaves_a_record_of_each_request_that_it_had(configure: Configure) -> None:
     config = configure()
 
     def child() -> None:
@@ -319,7 +320,7 @@ def test_a_trace_is_asked_for_where_the_server_may_make_some(
     assert server_traces(path) is traces
 
 
-def test_the_class_stays_the_same_and_its_own_methods_are_called(configure: Callable[..., Config]) -> None:
+def test_the_class_stays_the_same_and_its_own_methods_are_called(configure: Configure) -> None:
     called: list[str] = []
 
     class TritonPythonModel:

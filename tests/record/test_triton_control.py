@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from inference_logging import Config, Logger, current_request
+from inference_logging import Logger, current_request
 from inference_logging.record.integrations.triton.requests import DEFAULT_CANDIDATES, _sequences
 from inference_logging.record.integrations.triton.started import reported_by
 from inference_logging.triton import log_requests, usage
 from tests.kit.fake_triton import FINAL, RESCHEDULE, SEQUENCE_START, arguments, ok, request
 from tests.kit.identity import HEADERS, SECRET, everything
+from tests.kit.signatures import Configure
 from tests.kit.support import TRACE_ID, TRACEPARENT, Recorded, read_records
 from tests.record.test_control import control
 from tests.record.test_processes import in_child
@@ -91,9 +92,6 @@ def test_the_next_errors_of_a_model_have_their_timeline_and_only_as_many_as_are_
         with pytest.raises(ValueError):  # noqa: PT011 - that of the model, which says nothing
             model.execute([request()])
     assert ["chunk_gaps_us" in record for record in recorded.records("request")] == [True, True, False]
-
-
-Configure = Callable[..., Config]
 
 
 def test_forwarded_headers_are_recorded_as_headers_are(serve: Serve, tmp_path: Path) -> None:

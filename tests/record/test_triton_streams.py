@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference_logging import Config, get_logger
+from inference_logging import get_logger
 from inference_logging.triton import RequestLog
 from tests.kit import fake_triton
 from tests.kit.fake_triton import FINAL, Code, InferenceResponse, Tensor, TritonError, arguments, ok, request
+from tests.kit.signatures import Configure, Recording
 from tests.kit.support import Recorded, read_records
 from tests.record.test_control import control
 
@@ -303,7 +304,7 @@ def test_inputs_that_cannot_be_read_at_the_end_are_reported_and_the_record_is_th
 
 
 def test_explicit_calls_record_the_inputs_of_a_request_that_fails_though_it_is_left_out(
-    recording: Callable[..., Recorded],
+    recording: Recording,
 ) -> None:
     recorded = recording(sample_ratio=0)
     log = RequestLog(arguments(), recorded.config)
@@ -364,7 +365,7 @@ def test_a_request_without_parameters_may_say_so_with_nothing(serve: Serve) -> N
     assert recorded.request()["outcome"] == "ok"
 
 
-def test_a_config_that_is_off_reads_nothing(calls: Counter[str], configure: Callable[..., Config]) -> None:
+def test_a_config_that_is_off_reads_nothing(calls: Counter[str], configure: Configure) -> None:
     log = RequestLog(arguments(), configure(enabled="off"))
     log.end(log.begin([request(x())]), [ok()])
     assert not calls

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,19 +13,8 @@ from pydantic import BaseModel
 from inference_logging._native import RequestIds
 from inference_logging.record.integrations.vllm import server as vllm
 from inference_logging.record.integrations.vllm.records import ID_CHARACTERS, EngineRequests, Finished
-from tests.kit.support import (
-    App,
-    Client,
-    Message,
-    Receive,
-    Recorded,
-    Send,
-    answer,
-    body_messages,
-    http_scope,
-    replying,
-    serve_one,
-)
+from tests.kit.signatures import App, Message, Receive, Recording, Send
+from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, replying, serve_one
 
 JSON = (b"content-type", b"application/json")
 
@@ -160,7 +148,7 @@ def test_a_long_id_of_a_client_is_cut_and_the_record_is_there(recorded: Recorded
 
 
 @pytest.fixture
-def with_engine(recording: Callable[..., Recorded]) -> Recorded:
+def with_engine(recording: Recording) -> Recorded:
     return recording(engine_records="on")
 
 
@@ -361,7 +349,7 @@ def test_a_server_that_does_not_trace_sees_what_the_client_sent(recorded: Record
     assert headers_seen(recorded, application(), (b"a", b"b")) == {b"a": b"b"}
 
 
-def test_ids_can_be_given_to_any_application(recording: Callable[..., Recorded]) -> None:
+def test_ids_can_be_given_to_any_application(recording: Recording) -> None:
     recorded = recording(forward_ids="on")
     seen = headers_seen(recorded, None)
     record = recorded.request()
@@ -371,6 +359,6 @@ def test_ids_can_be_given_to_any_application(recording: Callable[..., Recorded])
     assert (seen[b"X-Request-Id"], b"x-request-id" in seen, b"traceparent" in seen) == (b"mine", False, True)
 
 
-def test_ids_can_be_kept_back_from_a_server_that_traces(recording: Callable[..., Recorded], modules: object) -> None:
+def test_ids_can_be_kept_back_from_a_server_that_traces(recording: Recording, modules: object) -> None:
     recorded = recording(forward_ids="off")
     assert headers_seen(recorded, application(endpoint="http://127.0.0.1:4318")) == {}

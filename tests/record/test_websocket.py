@@ -11,9 +11,10 @@ from fastapi import FastAPI, WebSocket
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from inference_logging import Config, InferenceLoggingMiddleware, current_request, get_logger
+from inference_logging import InferenceLoggingMiddleware, current_request, get_logger
 from tests.kit.identity import HEADERS, SECRET, everything
-from tests.kit.support import TRACE_ID, TRACEPARENT, Client, Message, Receive, Recorded, Send, http_scope
+from tests.kit.signatures import Configure, Message, Receive, Recording, Send
+from tests.kit.support import TRACE_ID, TRACEPARENT, Client, Recorded, http_scope
 
 CONNECT: Message = {"type": "websocket.connect"}
 ACCEPT: Message = {"type": "websocket.accept"}
@@ -151,7 +152,7 @@ def test_an_exception_ends_a_connection_and_is_raised_unchanged(
         assert "in app" in record["exception.stacktrace"]
 
 
-def test_a_connection_is_recorded_whatever_the_sampler_says(recording: Callable[..., Recorded]) -> None:
+def test_a_connection_is_recorded_whatever_the_sampler_says(recording: Recording) -> None:
     recorded = recording(sample_ratio=0)
     recorded.serve(sending(ACCEPT), scope(), [CONNECT])
     assert connection(recorded)["outcome"] == "ok"
@@ -172,7 +173,7 @@ def test_hostile_messages_and_scopes_leave_a_record_and_pass_unchanged(recorded:
     assert len(record["url.path"]) < 1000
 
 
-def test_where_recording_is_off_a_connection_passes_untouched(recording: Callable[..., Recorded]) -> None:
+def test_where_recording_is_off_a_connection_passes_untouched(recording: Recording) -> None:
     recorded = recording(enabled="off")
     assert recorded.serve(sending(ACCEPT), scope(), [CONNECT]) == [ACCEPT]
     assert not recorded.records("websocket.connection")
@@ -196,7 +197,7 @@ def test_a_record_that_cannot_be_made_is_no_failure_of_the_connection(
 
 
 def test_a_connection_has_the_recorded_headers_of_its_handshake_and_what_the_application_sets(
-    keyed: Callable[..., Config],
+    keyed: Configure,
 ) -> None:
     recorded = Recorded(keyed(record_headers=[*HEADERS, "x-user=enduser.id"]))
     kept: list[Any] = []
@@ -223,7 +224,7 @@ def test_a_connection_has_the_recorded_headers_of_its_handshake_and_what_the_app
     assert SECRET.encode() not in everything(recorded.config.directory)
 
 
-def test_a_connection_that_fails_has_both_its_headers_and_its_exception(keyed: Callable[..., Config]) -> None:
+def test_a_connection_that_fails_has_both_its_headers_and_its_exception(keyed: Configure) -> None:
     recorded = Recorded(keyed(record_headers=HEADERS))
     with pytest.raises(ZeroDivisionError):
         recorded.serve(

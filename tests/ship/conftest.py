@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 import pytest
 
-from inference_logging import Config
 from inference_logging.ship.destinations import open_destination
 from inference_logging.ship.line import Destination
+from tests.kit.signatures import Configure
 from tests.ship.bucket import bucket
 from tests.ship.endpoint import collector
 from tests.ship.stage import Figures, Stage, parameters
@@ -58,7 +58,7 @@ def opened(configure: Callable[..., Any]) -> Iterator[Callable[..., Destination]
 
 
 @pytest.fixture
-def stage(configure: Callable[..., Config], request: pytest.FixtureRequest) -> Iterator[Callable[..., Stage]]:
+def stage(configure: Configure, request: pytest.FixtureRequest) -> Iterator[Callable[..., Stage]]:
     """Set a stage with the given parameters."""
 
     def show(figures: Figures) -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from pathlib import Path
@@ -25,6 +24,7 @@ from inference_logging.ship.s3.place import Place, PlaceError
 from inference_logging.ship.s3.staging import Staging
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, write_segment
+from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
 from tests.ship.arrived import written_lines
 from tests.ship.bucket import NAME, Bucket, Request, Stored, signed_at
@@ -33,7 +33,6 @@ from tests.ship.programs import scraped
 from tests.ship.shippers import SHIP
 
 pytestmark = pytest.mark.servers
-Configure = Callable[..., Config]
 MIB = 1 << 20
 
 

@@ -16,6 +16,7 @@ from inference_logging.ship import Shipper, Source
 from inference_logging.ship.destinations import open_destination
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.servers import free_port
+from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
 from tests.ship.programs import Program
 from tests.ship.shippers import Ship
@@ -129,7 +130,7 @@ def ship(directory: Path, config: Config) -> None:
 
 
 def test_a_request_is_shown_with_its_parts_tokens_and_messages_and_sent_twice_it_is_one(
-    start: Start, configure: Callable[..., Config], tmp_path: Path
+    start: Start, configure: Configure, tmp_path: Path
 ) -> None:
     phoenix: Phoenix = start(Phoenix(tmp_path / "phoenix"))
     died = {"exception.type": "E", "exception.message": "why", "error.type": "E"}

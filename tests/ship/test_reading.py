@@ -11,7 +11,6 @@ import duckdb
 import orjson
 import pytest
 
-from inference_logging import Config
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.rows import COLUMNS, OTHER, row
 from inference_logging.segments import segments
@@ -24,6 +23,7 @@ from inference_logging.ship.s3.reading import AT_ONCE, ahead, manifests
 from inference_logging.ship.s3.staging import Staging
 from inference_logging.ship.s3.store import Listed, Store
 from tests.kit.segment_files import log, request, write_segment
+from tests.kit.signatures import Configure
 from tests.kit.support import Recorded, answer, parse, replying, wait_until
 from tests.ship.arrived import key, written_lines
 from tests.ship.bucket import Bucket
@@ -241,9 +241,6 @@ def test_each_record_arrives_though_shipper_and_listener_are_killed_and_offsets_
     assert copies >= 2 * 60, "what was not saved is sent again"
     segments, marked = staged.marks("otlp")
     assert segments == marked
-
-
-Configure = Callable[..., Config]
 
 
 def test_the_times_of_a_stream_are_in_their_column(configure: Configure, tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from inference_logging import Config, Logger, get_logger
+from inference_logging import Logger, get_logger
 from inference_logging.segments import read_records
 from inference_logging.ship.offsets import Offsets
 from tests.kit.command_line import run
 from tests.kit.segment_files import lines, name, write
 from tests.kit.servers import free_port
-from tests.kit.support import Recorded, wait_until
+from tests.kit.signatures import Configure, Recording
+from tests.kit.support import wait_until
 from tests.ship.endpoint import Collector
 from tests.ship.programs import installed
 
@@ -79,7 +80,7 @@ def scraped(port: int, expected: str) -> str:
 
 
 def test_what_servers_write_arrives_and_the_shipper_ends_after_the_listener(
-    recording: Callable[..., Recorded],
+    recording: Recording,
     start: Callable[..., subprocess.Popen[str]],
     collector: Collector,
     tmp_path: Path,
@@ -101,7 +102,7 @@ def test_what_servers_write_arrives_and_the_shipper_ends_after_the_listener(
 
 
 def test_a_shipper_that_is_killed_again_and_again_sends_every_record_and_a_batch_twice_at_most(
-    configure: Callable[..., Config],
+    configure: Configure,
     start: Callable[..., subprocess.Popen[str]],
     collector: Collector,
     tmp_path: Path,
@@ -169,7 +170,7 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_once_ends_though_servers_write_faster_than_it_ships(
-    configure: Callable[..., Config],
+    configure: Configure,
     start: Callable[..., subprocess.Popen[str]],
     collector: Collector,
     tmp_path: Path,
@@ -338,7 +339,7 @@ def test_what_is_wrong_is_reported_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("waits", [{"retention_waits_for": ("otlp",)}, {"ship_to": NOWHERE}])
 def test_segments_of_an_outage_stay_until_they_are_shipped_and_then_go(
-    configure: Callable[..., Config], collector: Collector, tmp_path: Path, waits: dict[str, Any]
+    configure: Configure, collector: Collector, tmp_path: Path, waits: dict[str, Any]
 ) -> None:
     config = configure(
         directory=tmp_path / "segments",

@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from inference_logging import Config, Logger
 from tests.kit.proxies import Start
 from tests.kit.servers import serving
+from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 from tests.truth.catalogue import STREAMS, is_stream
 from tests.truth.client import Asking, Seen
@@ -24,7 +25,6 @@ from tests.truth.table import Comparison
 
 pytestmark = pytest.mark.servers
 
-Configure = Callable[..., Config]
 AT_LENGTH = os.environ.get("TRUTH_AT_LENGTH", "") not in ("", "0")
 """Every stream instead of one of each kind."""
 
