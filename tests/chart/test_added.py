@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from inference_logging import Config
-from tests.chart.chart import CHART, helm, render
+from tests.chart.chart import CHART, conform, helm, render
 from tests.chart.library import LIBRARY, render_user
-from tests.chart.test_chart import conform
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart

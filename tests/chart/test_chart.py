@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +17,19 @@ from tests.chart.chart import (
     DESTINATIONS,
     MODES,
     PRESETS,
+    conform,
     endpoint,
     helm,
+    notes_of,
     parted,
     render,
     render_file,
 )
-from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart
 
 ROOT = CHART.parent
 FILES = pytest.mark.parametrize("file", CI, ids=[file.name.removesuffix("-values.yaml") for file in CI])
-
-
-def conform(objects: list[dict[str, Any]], kubernetes: str) -> subprocess.CompletedProcess[str]:
-    schemas = tool("schemas")
-    own = schemas / "{{ .NormalizedKubernetesVersion }}-standalone{{ .StrictSuffix }}"
-    kind = "{{ .ResourceKind }}{{ .KindSuffix }}.json"
-    locations = [f"-schema-location={own}/{kind}", f"-schema-location={schemas}/crd/{kind}"]
-    command = [str(tool("kubeconform")), "-strict", f"-kubernetes-version={kubernetes}", *locations]
-    given = yaml.safe_dump_all(objects)
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=120)
 
 
 def situation(values: dict[str, Any]) -> tuple[str, str]:
@@ -176,19 +165,6 @@ def test_every_helper_is_used() -> None:
     composed = re.findall(r'printf "(inference-logging\.[^"]*)%s"', templates)
     used = {*re.findall(r'include "([^"]+)"', templates)}
     assert [name for name in names if name not in used and not name.startswith(tuple(composed))] == []
-
-
-def notes_of(values: Path, directory: Path) -> str:
-    """Return what Helm says after an installation."""
-    # `helm template` leaves them out, and `helm install` asks for a cluster.
-    chart = shutil.copytree(CHART, directory / "chart")
-    (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
-    (chart / "templates" / "notes.yaml").write_text('notes: |{{ tpl (.Files.Get "notes.txt") . | nindent 2 }}')
-    done = helm("template", "release", chart, "--values", values, "--show-only", "templates/notes.yaml")
-    assert done.returncode == 0, done.stderr
-    notes = yaml.safe_load(done.stdout)["notes"]
-    assert isinstance(notes, str)
-    return notes
 
 
 def test_the_notes_name_the_next_command(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from tests.kit import fake_vllm
-from tests.kit.fake_vllm import IterationStats, OutputProcessor, SchedulerStats
+from tests.kit.fake_vllm import IterationStats, OutputProcessor, RequestResponseMetadata, SchedulerStats, UsageInfo
 from tests.kit.signatures import App, Message, Receive, Send
-from tests.record.test_vllm import RequestResponseMetadata, UsageInfo
 
 _PROTOCOLS = {
     "vllm.entrypoints.generate.base.protocol": RequestResponseMetadata,

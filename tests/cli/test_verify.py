@@ -15,10 +15,10 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.verify import command
+from tests.kit.child import in_child
 from tests.kit.command_line import Done, run
 from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
-from tests.record.test_processes import in_child
 
 pytestmark = pytest.mark.usefixtures("program")
 

@@ -13,8 +13,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from tests.integrations.test_vllm_engine import BODIES, running
-from tests.integrations.vllm_server import VllmServer, events, written
+from tests.integrations.vllm_server import BODIES, VllmServer, events, running, written
 from tests.kit.support import wait_until
 from tests.truth.events import CHUNKS, SSE, Stream
 from tests.truth.reference import read

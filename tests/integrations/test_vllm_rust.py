@@ -9,8 +9,18 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integrations.test_vllm_engine import FIXED, LONG, SETTINGS, WRITTEN, ask, engine_requests, read_until
-from tests.integrations.vllm_server import SLOW_LONG_ANSWERS, VllmServer, events, serving_without, written
+from tests.integrations.test_vllm_engine import FIXED, SETTINGS, engine_requests
+from tests.integrations.vllm_server import (
+    LONG,
+    SLOW_LONG_ANSWERS,
+    WRITTEN,
+    VllmServer,
+    ask,
+    events,
+    read_until,
+    serving_without,
+    written,
+)
 from tests.kit.books import assert_books_balance
 from tests.kit.proxies import Proxy
 from tests.kit.sidecars import queue_files

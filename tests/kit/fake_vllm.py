@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 
 class FinishReason(enum.IntEnum):
@@ -270,3 +271,15 @@ def install(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     # Only for this test: it inherits from vLLM's class.
     monkeypatch.delitem(sys.modules, "inference_logging.record.integrations.vllm.engine", raising=False)
     return modules
+
+
+class UsageInfo(BaseModel):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = 0
+    prompt_tokens_details: SimpleNamespace | None = None
+    model_config = {"arbitrary_types_allowed": True}
+
+
+class RequestResponseMetadata(BaseModel):
+    request_id: str
+    final_usage_info: UsageInfo | None = None

@@ -140,3 +140,16 @@ def exchange(port: int, request: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(request)
         return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+HOST = b"Host: a\r\n"
+
+END = b"Connection: close\r\n\r\n"
+
+GET = b"GET / HTTP/1.1\r\n"
+
+
+def status_of(answer: bytes) -> int:
+    """Return the status of an answer; 0: there is none, or its connection ended."""
+    found = re.match(rb"HTTP/1\.[01] (\d{3}) ", answer)
+    return int(found[1]) if found else 0

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from inference_logging import Config
-from tests.kit.support import wait_until
+from tests.kit.support import read_records, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -166,3 +167,19 @@ def free_port() -> int:
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", port := random.randrange(10_000, 32_000)))
             return port
+
+
+def numbered(directory: Path) -> list[dict[str, Any]]:
+    """Return the records that came through a queue; what the listener says itself has no number."""
+    return [record for record in read_records(directory) if "seq" in record]
+
+
+def assert_each_answer_is_recorded(directory: Path, load: Load) -> None:
+    """Check that each answered request has one terminal record, and that no other is recorded unless it failed."""
+    requests = [record for record in read_records(directory, "request") if "client_request_id" in record]
+    found = Counter(record["client_request_id"] for record in requests)
+    recorded = set(found)
+    assert load.answered <= recorded <= load.answered | load.failed
+    assert {name: count for name, count in found.items() if count != 1} == {}
+    seen = [(record["boot_id"], record["seq"]) for record in numbered(directory)]
+    assert len(set(seen)) == len(seen)

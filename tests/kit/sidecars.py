@@ -82,3 +82,9 @@ class Sidecar:
 def queue_files(config: Config) -> list[Path]:
     """Return the queues of the directory."""
     return sorted(config.resolved_queue_directory.glob("*.queue"))
+
+
+def served_port(lines: list[str]) -> int | None:
+    """Return the port that is reported."""
+    found = [re.search(r"serves /metrics on port (\d+)", line) for line in lines]
+    return next((int(match[1]) for match in found if match), None)

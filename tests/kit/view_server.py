@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
+import re
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
+
+import orjson
 
 from inference_logging.read.view.app import Content, View
 from inference_logging.read.view.index import Index, open_index
@@ -118,3 +126,48 @@ def _running(view: View) -> Iterator[Client]:
         made.stop()
         thread.join(20)
         assert not thread.is_alive()
+
+
+LINE = re.compile(
+    r"http://(?P<host>127\.0\.0\.1|\[::1\]):(?P<port>\d+)/(?P<token>[\w-]{43})/ "
+    r"\(elsewhere: ssh -L (\d+):(\S+):(\d+) \S+@\S+\); Ctrl-C ends it\n"
+)
+
+
+class Started(NamedTuple):
+    """A running command."""
+
+    process: subprocess.Popen[str]
+    port: int
+    token: str
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Return status and content of an answer."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)) as connection:
+            connection.request("GET", f"/{self.token}/{path}")
+            answer = connection.getresponse()
+            return answer.status, orjson.loads(answer.read() or b"null")
+
+    def wait_for_rows(self, number: int) -> None:
+        """Wait until so many records are indexed."""
+        deadline = time.monotonic() + 180
+        while self.get("api/progress")[1].get("rows") != number:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@contextmanager
+def started(*arguments: str, cache: Path) -> Iterator[Started]:
+    command = [sys.executable, "-m", "inference_logging.cli.main", "view", "--no-browser", *arguments]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            match = LINE.fullmatch(process.stdout.readline())
+            assert match is not None, process.communicate(timeout=120)
+            assert match[4] == match["port"] == match[6]
+            yield Started(process, int(match["port"]), match["token"])
+        finally:
+            process.kill()

@@ -20,11 +20,11 @@ import pytest
 
 from inference_logging import Config
 from tests.kit.books import variables
+from tests.kit.child import in_child
 from tests.kit.images import LISTENER, ROOT, Image, Storage, furnished, wheels
 from tests.kit.servers import free_port
 from tests.kit.support import Recorded, answer, read_records, replying, wait_until
 from tests.project.test_readme import DRIVER, blocks
-from tests.record.test_processes import in_child
 from tests.ship.endpoint import Collector, collector
 
 pytestmark = [

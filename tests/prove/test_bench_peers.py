@@ -16,13 +16,7 @@ from inference_logging.prove.bench.cell import Order, _measure_load
 from inference_logging.prove.bench.child import child
 from inference_logging.prove.bench.loops import Schedule, Timings, closed, paced, space
 from inference_logging.prove.bench.peers import NAMES, Opened, peer
-from inference_logging.prove.bench.record import (
-    FIRST_NUMBER,
-    WARM_UP_NUMBER,
-    count_arrived,
-    fields,
-    wrong_fields,
-)
+from inference_logging.prove.bench.record import FIRST_NUMBER, WARM_UP_NUMBER, count_arrived, fields, wrong_fields
 from inference_logging.prove.bench.result import FIGURES, NOT_MEASURED, Result
 from inference_logging.prove.bench.text import bytes_text, share_text, time_text
 from inference_logging.read.stats.interval import quantile

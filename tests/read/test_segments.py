@@ -23,13 +23,7 @@ from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments.following import Followed
 from inference_logging.read.segments.listing import Listing
 from inference_logging.read.segments.reading import LONGEST_LINE_BYTES, LongLine
-from inference_logging.segments import (
-    CorruptLineError,
-    Segment,
-    read_records,
-    read_segment,
-    segments,
-)
+from inference_logging.segments import CorruptLineError, Segment, read_records, read_segment, segments
 from inference_logging.ship import Source
 from tests.kit.segment_files import BOOT_ID, lines, log, name, numbers, write, write_segment
 

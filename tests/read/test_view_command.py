@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import builtins
-import http.client
-import os
-import re
 import signal
 import socket
 import stat
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import orjson
 import pytest
 
 import inference_logging.read
@@ -25,50 +17,7 @@ import inference_logging.read.view
 from inference_logging.cli.main import INTERRUPTED, USAGE
 from tests.kit.command_line import run
 from tests.kit.segment_files import request, write_segment
-
-LINE = re.compile(
-    r"http://(?P<host>127\.0\.0\.1|\[::1\]):(?P<port>\d+)/(?P<token>[\w-]{43})/ "
-    r"\(elsewhere: ssh -L (\d+):(\S+):(\d+) \S+@\S+\); Ctrl-C ends it\n"
-)
-
-
-class Started(NamedTuple):
-    """A running command."""
-
-    process: subprocess.Popen[str]
-    port: int
-    token: str
-
-    def get(self, path: str) -> tuple[int, Any]:
-        """Return status and content of an answer."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)) as connection:
-            connection.request("GET", f"/{self.token}/{path}")
-            answer = connection.getresponse()
-            return answer.status, orjson.loads(answer.read() or b"null")
-
-    def wait_for_rows(self, number: int) -> None:
-        """Wait until so many records are indexed."""
-        deadline = time.monotonic() + 180
-        while self.get("api/progress")[1].get("rows") != number:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-
-@contextmanager
-def started(*arguments: str, cache: Path) -> Iterator[Started]:
-    command = [sys.executable, "-m", "inference_logging.cli.main", "view", "--no-browser", *arguments]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            assert process.stdout is not None
-            match = LINE.fullmatch(process.stdout.readline())
-            assert match is not None, process.communicate(timeout=120)
-            assert match[4] == match["port"] == match[6]
-            yield Started(process, int(match["port"]), match["token"])
-        finally:
-            process.kill()
+from tests.kit.view_server import started
 
 
 @pytest.fixture

@@ -7,22 +7,20 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 import httpx
 import pytest
 
-from inference_logging import Config, InferenceLoggingMiddleware, Logger
+from inference_logging import Config, Logger
+from tests.kit.child import in_child, join, killed_while
+from tests.kit.hanging import CHUNK, hang, serve_hanging
 from tests.kit.servers import HERE, Server, serving, uvicorn
 from tests.kit.signatures import Configure, Receive, Recording, Send
-from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, read_records, replying, wait_until
-from tests.record.test_processes import in_child, join
+from tests.kit.support import Client, Recorded, answer, http_scope, read_records, replying, wait_until
 
 pytestmark = pytest.mark.servers
-
-JSON = (b"content-type", b"application/json")
-CHUNK = b"data: word\n\n"
 
 
 class Streams:
@@ -94,57 +92,6 @@ def test_a_server_killed_in_the_middle_of_streams_reports_of_each_what_it_had_se
         assert record["http.response.body.size"] >= received, "what the client has, the server had sent"
         assert 0 < record["gen_ai.response.time_to_first_chunk"] <= record["duration_s"]
         assert (record["sampled_by"], record["adjusted_count"]) == ("error", 1.0)
-
-
-def hang(parts: list[bytes], reached: Callable[[], object]) -> Any:
-    """Return an application that reads the request, streams ``parts``, calls ``reached`` and never returns."""
-
-    async def app(_scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        while (await receive()).get("more_body"):
-            pass
-        for position, message in enumerate(answer(*parts, b"", content_type=b"text/event-stream")):
-            if position <= len(parts) and parts:
-                await send(message)
-        reached()
-        await asyncio.Event().wait()
-
-    return app
-
-
-def killed_while(config: Config, serve: Callable[[Callable[[], object]], object]) -> None:
-    """Run ``serve`` in a child that is killed as soon as it says so."""
-    reported, report = os.pipe()
-
-    def child() -> None:
-        with Logger(config):
-            serve(lambda: os.write(report, b"x"))
-
-    pid = in_child(child)
-    assert os.read(reported, 1) == b"x"
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(reported)
-    os.close(report)
-
-
-def serve_hanging(config: Config, reached: Callable[[], object], *requests: tuple[str, bytes, int]) -> None:
-    """Serve requests (path, body, chunks) that all hang; call ``reached`` once all of them do."""
-    waiting = []
-
-    def one_more() -> None:
-        waiting.append(1)
-        if len(waiting) == len(requests):
-            reached()
-
-    async def all_of_them() -> None:
-        calls = []
-        for path, body, chunks in requests:
-            app = InferenceLoggingMiddleware(hang([CHUNK] * chunks, one_more), config)
-            client = Client(body_messages(body))
-            calls.append(app(http_scope(path, "POST", [JSON]), client.receive, client.send))
-        await asyncio.gather(*calls)
-
-    asyncio.run(all_of_them())
 
 
 def test_a_request_killed_before_its_answer_reports_the_model_that_it_asked_for(

@@ -25,9 +25,10 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, get_logger
+from tests.kit.child import in_child, join, thread_names
 from tests.kit.signatures import Configure, Receive, Recording, Send
 from tests.kit.support import Client, Recorded, http_scope, read_records, replying, wait_until
-from tests.record.test_processes import RECORDS, assert_unbroken, in_child, join, log_many, thread_names
+from tests.record.test_processes import RECORDS, assert_unbroken, log_many
 
 pytestmark = pytest.mark.servers
 
@@ -304,7 +305,7 @@ def test_a_child_has_no_thread_of_ours_until_its_first_record(recorded: Recorded
 CLOSED_TWICE = """
 import sys
 from inference_logging import Config, Logger, get_logger
-from tests.record.test_processes import in_child, join
+from tests.kit.child import in_child, join
 
 log = get_logger("twice").warning
 logger = Logger(Config(directory=sys.argv[1], queue_directory=sys.argv[2]))

@@ -22,10 +22,10 @@ import pytest
 from inference_logging import Config, Logger
 from inference_logging.metrics import metrics_of
 from inference_logging.record.health import STATES, Health, State, Watch
+from tests.kit.child import in_child
 from tests.kit.servers import Server, uvicorn
 from tests.kit.signatures import Configure
 from tests.kit.support import stopped, wait_until
-from tests.record.test_processes import in_child
 
 Waiting = Callable[..., tuple[Logger, Watch]]
 

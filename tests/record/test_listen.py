@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -19,13 +18,13 @@ import pytest
 
 from inference_logging import Config, Logger, get_logger
 from inference_logging.record.health import Watch
+from tests.kit.child import in_child, numbers, produce
 from tests.kit.command_line import run
-from tests.kit.servers import Load, uvicorn
-from tests.kit.sidecars import Sidecar, environment, queue_files
+from tests.kit.servers import Load, assert_each_answer_is_recorded, uvicorn
+from tests.kit.sidecars import Sidecar, environment, queue_files, served_port
 from tests.kit.signatures import Configure
 from tests.kit.support import read_lines, read_records, remove_directory, stopped, wait_until
-from tests.record.test_processes import in_child
-from tests.record.test_servers import assert_books_balance, assert_each_answer_is_recorded
+from tests.record.test_servers import assert_books_balance
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("listener_command")]
 
@@ -34,22 +33,6 @@ pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("listener_command")]
 def config(configure: Configure) -> Config:
     """Return the configuration of processes that only produce."""
     return configure(listener="external", flush_interval_s=0.05)
-
-
-def numbers(config: Config) -> list[int]:
-    """Return the numbers of all records that are written; of several processes they come in no particular order."""
-    return sorted(record["attributes"]["n"] for record in read_records(config.directory, "log"))
-
-
-def produce(config: Config, first: int, count: int) -> None:
-    """Log from a process that is killed afterwards."""
-
-    def child() -> None:
-        Logger(config)
-        assert all(get_logger("t").warning("n", n=first + n) for n in range(count))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    os.waitpid(in_child(child), 0)
 
 
 def wait_for_numbers(config: Config, wanted: list[int]) -> None:
@@ -176,12 +159,6 @@ def test_connections_that_send_nothing_cost_its_endpoint_a_bounded_number_of_thr
         # Connections are taken in their order, so all of those before this one have been.
         assert httpx.get(f"http://127.0.0.1:{port}/health", timeout=120).status_code == 200
         assert len(list(tasks.iterdir())) <= before + 33
-
-
-def served_port(lines: list[str]) -> int | None:
-    """Return the port that is reported."""
-    found = [re.search(r"serves /metrics on port (\d+)", line) for line in lines]
-    return next((int(match[1]) for match in found if match), None)
 
 
 @pytest.mark.parametrize("name", ["engine", "a/b c", "é" * 60])

@@ -7,89 +7,24 @@ import json
 import os
 import re
 import shutil
-import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from inference_logging import Config, Logger, get_logger
-from tests.kit.sidecars import Sidecar
+from inference_logging import Logger, get_logger
+from tests.kit.child import in_child
+from tests.kit.pods import Node
+from tests.kit.sidecars import Sidecar, served_port
 from tests.kit.support import read_lines, read_records, wait_until
-from tests.record.test_listen import served_port
-from tests.record.test_processes import in_child
 
 pytestmark = pytest.mark.servers
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as several users")
 USERS = (12_001, 12_002, 12_003)
-
-
-class Node:
-    """Pods of one machine: a directory for each below one parent, and one listener for all."""
-
-    def __init__(self, root: Path, program: Path) -> None:
-        self.root, self.program = root, program
-        self.queues, self.segments = root / "queues", root / "segments"
-        self.queues.mkdir(mode=0o755)
-        self.config = Config(directory=self.segments, listener="external", flush_interval_s=0.05)
-
-    def configuration(self, pod: str, **parameters: Any) -> Config:
-        """Return the configuration of a pod's processes, which know nothing of the others."""
-        given = {"directory": self.segments, "queue_directory": self.queues / pod / "queues", "listener": "external"}
-        return Config(**{**given, "queue_bytes": 1 << 18, "in_flight_slots": 64, **parameters})
-
-    def pod(self, name: str) -> None:
-        """Make a pod's directory, as the kubelet does: any user may write to it, and only this pod mounts it."""
-        path = self.queues / name
-        path.mkdir(parents=True, exist_ok=True)
-        path.chmod(0o777)
-
-    def produce(self, pod: str, numbers: range, user: int | None = None, **parameters: Any) -> None:
-        """Log numbers in a process of a pod, as this user, that is killed afterwards."""
-        assert self.start(pod, numbers, user, **parameters) == signal.SIGKILL
-
-    def start(self, pod: str, numbers: range, user: int | None = None, **parameters: Any) -> int:
-        """Log numbers in a process of a pod, and return how it ended."""
-        self.pod(pod)
-
-        def child() -> None:
-            if user is not None:
-                os.setgroups([])
-                os.setgid(user)
-                os.setuid(user)
-            Logger(self.configuration(pod, **parameters))
-            log = get_logger("pod")
-            for number in numbers:
-                # What is not taken is logged again: a full queue is not what this is about.
-                wait_until(partial(log.warning, "n", n=number), "room in the queue")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        return os.waitpid(in_child(child), 0)[1] & 0x7F
-
-    def listen(self, *options: str, **parameters: Any) -> Sidecar:
-        """Start the listener of all."""
-        config = Config(**{**self.config.model_dump(exclude_unset=True), **parameters})
-        pattern = f"{self.queues}/{{k8s.namespace.name}}/{{k8s.pod.name}}/queues"
-        return Sidecar(config, "--each", pattern, *options, listen=(str(self.program), "listen"))
-
-    def records(self, pod: str) -> list[dict[str, Any]]:
-        """Return the records of a pod's segments."""
-        return read_records(self.segments / pod, "log")
-
-    def numbers(self, pod: str) -> list[int]:
-        """Return the numbers that are written."""
-        return sorted(record["attributes"]["n"] for record in self.records(pod))
-
-    def wait_for(self, pod: str, numbers: Sequence[int]) -> None:
-        """Wait until as many are written, and check that it is these."""
-        wait_until(lambda: len(self.numbers(pod)) >= len(numbers), f"the records of {pod}")
-        assert self.numbers(pod) == [*numbers]
 
 
 def wait_for(sidecar: Sidecar, line: str) -> None:

@@ -20,12 +20,11 @@ import pytest
 
 from inference_logging import Config, Logger, get_logger
 from tests.kit.c_programs import PLATFORM
+from tests.kit.child import in_child, numbers, produce
 from tests.kit.command_line import run
-from tests.kit.sidecars import PYTHON, Sidecar
+from tests.kit.sidecars import PYTHON, Sidecar, served_port
 from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
-from tests.record.test_listen import numbers, produce, served_port
-from tests.record.test_processes import in_child
 
 pytestmark = pytest.mark.servers
 

@@ -18,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
+from tests.kit.child import in_child
 from tests.kit.servers import HERE, Load, Server, free_port, serving, uvicorn
 from tests.kit.signatures import Configure
 from tests.kit.support import (
@@ -31,7 +32,6 @@ from tests.kit.support import (
     replying,
     wait_until,
 )
-from tests.record.test_processes import in_child
 
 PROMETHEUS = shutil.which("prometheus")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -17,11 +16,11 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from inference_logging.record.health import Watch
 from tests.kit.books import assert_books_balance
+from tests.kit.child import in_child, join
 from tests.kit.command_line import run
 from tests.kit.signatures import Configure
-from tests.kit.sinks import small_file_system
+from tests.kit.sinks import fill, small_file_system
 from tests.kit.support import read_records, wait_until
-from tests.record.test_processes import in_child, join
 
 pytestmark = pytest.mark.servers
 
@@ -41,17 +40,6 @@ def shared(tmp_path: Path) -> Iterator[Path]:
 def config(configure: Configure, shared: Path) -> Config:
     """Return a configuration whose queues lie there."""
     return configure(queue_directory=shared / "queues", queue_bytes=QUEUE_BYTES, in_flight_slots=64)
-
-
-def fill(place: Path, logger: Logger | None = None) -> Path:
-    """Take every block that is free; return the file that has them. The listener of ``logger`` frees none then."""
-    if logger is not None:
-        assert logger.flush(deadline_s=60)
-    ballast = place / "ballast"
-    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-    return ballast
 
 
 def free(place: Path) -> int:
@@ -188,7 +176,7 @@ WORKERS = """
 import os, sys
 from inference_logging import Config, Logger, get_logger
 from tests.kit.support import wait_until
-from tests.record.test_processes import in_child, join
+from tests.kit.child import in_child, join
 
 log = get_logger("room").warning
 with Logger(Config(directory=sys.argv[1])) as logger:

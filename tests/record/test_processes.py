@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import traceback
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from inference_logging import Config, Logger, get_logger
+from tests.kit.child import in_child, join, thread_names
 from tests.kit.signatures import Configure
 from tests.kit.support import Recorded, read_records, wait_until
 
@@ -28,36 +26,6 @@ RECORDS = 200
 def has_listener() -> bool:
     """Return whether this process has a listener's thread; libraries start theirs again in a forked child."""
     return "inference-log" in thread_names()
-
-
-def thread_names() -> list[str]:
-    """Return the names of the threads that this process has, native ones too."""
-    names = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # one that ends meanwhile
-            names.append(task.joinpath("comm").read_text().strip())
-    return names
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Fork, run ``work`` in the child, and return its pid. A child that raises exits with 1."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-        raise
-    finally:
-        os._exit(code)
-
-
-def join(*pids: int) -> None:
-    for pid in pids:
-        assert os.waitpid(pid, 0)[1] == 0, "the child failed"
 
 
 def log_many(records: int = RECORDS, **attributes: Any) -> None:

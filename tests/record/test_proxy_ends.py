@@ -16,11 +16,10 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, Event, StreamEnded
 
 from tests.kit.command_line import run
-from tests.kit.proxies import GET, HELLO, Proxy, Start, answers, exchange, head_of, raw
+from tests.kit.proxies import END, GET, HELLO, HOST, Proxy, Start, answers, exchange, head_of, raw, status_of
+from tests.kit.proxies import GET as BEGINNING
 from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
-from tests.record.test_proxy_heads import END, HOST, status_of
-from tests.record.test_proxy_heads import GET as BEGINNING
 
 pytestmark = pytest.mark.servers
 

@@ -18,14 +18,11 @@ from websockets.sync.server import serve
 
 from tests.kit.command_line import run
 from tests.kit.identity import BODY, HEADERS, KEY, SECRET, everything
-from tests.kit.proxies import HELLO, Proxy, Serve, Start, answers, exchange, head_of, raw
+from tests.kit.proxies import END, GET, HELLO, HOST, Proxy, Serve, Start, answers, exchange, head_of, raw, status_of
 from tests.kit.sidecars import environment
 from tests.kit.signatures import Configure
 from tests.tools.tools import tool
 
-HOST = b"Host: a\r\n"
-END = b"Connection: close\r\n\r\n"
-GET = b"GET / HTTP/1.1\r\n"
 POST = b"POST / HTTP/1.1\r\n"
 UPGRADE = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 
@@ -67,12 +64,6 @@ CASES = {
     "a handshake by POST": Case(POST + HOST + UPGRADE + b"Content-Length: 0\r\n" + END, 200, "6455 4.1"),
     "a handshake without its option": Case(GET + HOST + UPGRADE + END, 200, "9110 7.8"),
 }
-
-
-def status_of(answer: bytes) -> int:
-    """Return the status of an answer; 0: there is none, or its connection ended."""
-    found = re.match(rb"HTTP/1\.[01] (\d{3}) ", answer)
-    return int(found[1]) if found else 0
 
 
 @pytest.mark.servers

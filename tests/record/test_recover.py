@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, get_logger
+from tests.kit.child import in_child, killed_while, numbers, produce
 from tests.kit.command_line import run
+from tests.kit.hanging import serve_hanging
 from tests.kit.sidecars import Sidecar, environment, queue_files
 from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
-from tests.record.test_flight_recorder import killed_while, serve_hanging
-from tests.record.test_listen import numbers, produce
-from tests.record.test_processes import in_child
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("program")]
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, get_logger
+from tests.kit.child import in_child
 from tests.kit.command_line import Done, run
 from tests.kit.signatures import Configure
-from tests.record.test_audit_tampering import check, producer, read
-from tests.record.test_processes import in_child
+from tests.record.audited import check, producer, read
 
 pytestmark = pytest.mark.usefixtures("program")
 

@@ -12,12 +12,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError
-from tests.kit.servers import HERE, Load, Server, serving, uvicorn
+from tests.kit.servers import HERE, Load, Server, assert_each_answer_is_recorded, serving, uvicorn
 from tests.kit.signatures import Configure
-from tests.kit.sinks import small_file_system
+from tests.kit.sinks import fill, small_file_system
 from tests.kit.support import read_records, wait_until
-from tests.record.test_no_room import fill
-from tests.record.test_servers import assert_each_answer_is_recorded
 
 GUNICORN = ("gunicorn", "served_app:app", "--chdir", str(HERE), "--bind", "127.0.0.1:{port}", "--preload", "-w", "2")
 

@@ -15,16 +15,11 @@ import httpx
 import pytest
 
 from inference_logging import Logger
-from tests.kit.servers import HERE, Load, serving, uvicorn
+from tests.kit.servers import HERE, Load, assert_each_answer_is_recorded, numbered, serving, uvicorn
 from tests.kit.signatures import Configure
 from tests.kit.support import read_lines, read_records, wait_until
 
 pytestmark = pytest.mark.servers
-
-
-def numbered(directory: Path) -> list[dict[str, Any]]:
-    """Return the records that came through a queue; what the listener says itself has no number."""
-    return [record for record in read_records(directory) if "seq" in record]
 
 
 def assert_books_balance(directory: Path) -> None:
@@ -36,17 +31,6 @@ def assert_books_balance(directory: Path) -> None:
     assert all(books["accepted"] == books["written"] and not books["dropped"] for books in last.values())
     written = Counter(record["boot_id"] for record in numbered(directory))
     assert written == {boot: books["written"] for boot, books in last.items() if books["written"]}
-
-
-def assert_each_answer_is_recorded(directory: Path, load: Load) -> None:
-    """Check that each answered request has one terminal record, and that no other is recorded unless it failed."""
-    requests = [record for record in read_records(directory, "request") if "client_request_id" in record]
-    found = Counter(record["client_request_id"] for record in requests)
-    recorded = set(found)
-    assert load.answered <= recorded <= load.answered | load.failed
-    assert {name: count for name, count in found.items() if count != 1} == {}
-    seen = [(record["boot_id"], record["seq"]) for record in numbered(directory)]
-    assert len(set(seen)) == len(seen)
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])

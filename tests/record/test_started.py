@@ -20,11 +20,11 @@ from inference_logging.record.integrations.vllm.started import reported_by
 from inference_logging.record.started import FIELDS, configuration_digest, record_start
 from inference_logging.segments import read_records
 from tests.kit.command_line import run
+from tests.kit.live_segments import Writer, until_set
 from tests.kit.segment_files import log, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.support import Client, read_lines, serve_one
-from tests.read.test_segments_follow import Writer, until_set
-from tests.ship.test_source import ship, source
+from tests.ship.sources import ship, source
 
 
 def started(config: Config) -> list[dict[str, Any]]:

@@ -16,10 +16,10 @@ import pytest
 from inference_logging import Logger, get_logger
 from inference_logging.record.integrations.triton.requests import server_traces
 from inference_logging.triton import RequestLog, log_requests, outgoing, usage
+from tests.kit.child import in_child
 from tests.kit.fake_triton import Code, InferenceResponse, Tensor, TritonError, arguments, ok, request
 from tests.kit.signatures import Configure
 from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, Recorded, read_records, wait_until
-from tests.record.test_processes import in_child
 
 pytestmark = pytest.mark.usefixtures("fake_backend")
 Serve = Callable[..., tuple[Any, Recorded]]

@@ -15,12 +15,12 @@ from inference_logging import Logger, current_request
 from inference_logging.record.integrations.triton.requests import DEFAULT_CANDIDATES, _sequences
 from inference_logging.record.integrations.triton.started import reported_by
 from inference_logging.triton import log_requests, usage
+from tests.kit.child import in_child
 from tests.kit.fake_triton import FINAL, RESCHEDULE, SEQUENCE_START, arguments, ok, request
 from tests.kit.identity import HEADERS, SECRET, everything
 from tests.kit.signatures import Configure
 from tests.kit.support import TRACE_ID, TRACEPARENT, Recorded, read_records
 from tests.record.test_control import control
-from tests.record.test_processes import in_child
 
 pytestmark = pytest.mark.usefixtures("fake_backend")
 

@@ -13,22 +13,11 @@ from pydantic import BaseModel
 from inference_logging._native import RequestIds
 from inference_logging.record.integrations.vllm import server as vllm
 from inference_logging.record.integrations.vllm.records import ID_CHARACTERS, EngineRequests, Finished
+from tests.kit.fake_vllm import RequestResponseMetadata, UsageInfo
 from tests.kit.signatures import App, Message, Receive, Recording, Send
 from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, replying, serve_one
 
 JSON = (b"content-type", b"application/json")
-
-
-class UsageInfo(BaseModel):
-    prompt_tokens: int = 0
-    completion_tokens: int | None = 0
-    prompt_tokens_details: SimpleNamespace | None = None
-    model_config = {"arbitrary_types_allowed": True}
-
-
-class RequestResponseMetadata(BaseModel):
-    request_id: str
-    final_usage_info: UsageInfo | None = None
 
 
 def numbers(*reasons: str | None, requests: int = 1) -> EngineRequests:

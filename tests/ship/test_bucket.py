@@ -15,7 +15,7 @@ from inference_logging import Config, Logger
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.signatures import Configure
-from tests.read.test_view_command import started
+from tests.kit.view_server import started
 from tests.ship.arrived import written_lines
 from tests.ship.bucket import CREDENTIALS, NAME, Bucket, Stored
 from tests.ship.bucket_commands import faults, ship, write

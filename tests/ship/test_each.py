@@ -20,15 +20,15 @@ from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.offsets import State
 from inference_logging.ship.sources import LOOK_S, EachSource
 from tests.kit.command_line import run
+from tests.kit.live_segments import Writer
+from tests.kit.pods import Node
 from tests.kit.segment_files import lines, name, write
 from tests.kit.support import wait_until
-from tests.read.test_segments_follow import Writer
-from tests.record.test_listen_each import Node
 from tests.ship.bucket import Bucket
 from tests.ship.endpoint import Collector
 from tests.ship.shipper_parts import Destination, Limits, Stop
 from tests.ship.shippers import Ship
-from tests.ship.test_source import EVERYTHING, numbers, ship
+from tests.ship.sources import EVERYTHING, numbers, ship
 
 PODS = ("chat/pod-0", "chat/pod-1", "tools/pod-0")
 

@@ -10,9 +10,10 @@ import pytest
 from inference_logging.ship import Shipper, Source, Sources
 from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.source import Batch
+from tests.kit.live_segments import Writer
 from tests.kit.segment_files import lines, name, write
-from tests.read.test_segments_follow import Writer
 from tests.ship.shipper_parts import Destination, Limits, Stop
+from tests.ship.sources import numbers
 
 EVERYTHING = (1_000_000, 1 << 40)
 
@@ -35,10 +36,6 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., Source]]:
 
 def places(batch: Batch) -> list[tuple[str, int]]:
     return [line.place for line in batch.lines]
-
-
-def numbers(batch: Batch) -> list[int]:
-    return [line.record["n"] for line in batch.lines]
 
 
 @pytest.mark.parametrize("becomes", ["longer", "sealed", "compressed"])

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from inference_logging.errors import OpenError
 from inference_logging.ship import Source, Sources
-from inference_logging.ship.source import Batch
+from tests.kit.live_segments import Writer
 from tests.kit.segment_files import lines, name, write
-from tests.read.test_segments_follow import Writer
-
-EVERYTHING = (1_000_000, 1 << 40)
-
-
-@contextmanager
-def source(directory: Path, ship_name: str = "test", *, once: bool = False) -> Iterator[Source]:
-    opened = Source(directory, ship_name, once=once)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def numbers(batch: Batch) -> list[int]:
-    return [line.record["n"] for line in batch.lines]
-
-
-def ship(opened: Source | Sources, most_records: int = 1_000_000) -> list[int]:
-    """Read and acknowledge until nothing comes."""
-    found: list[int] = []
-    while (batch := opened.read(most_records, 1 << 40)).stands:
-        opened.plan(batch)
-        opened.acknowledge(batch)
-        found += numbers(batch)
-    return found
+from tests.ship.sources import EVERYTHING, numbers, ship, source
 
 
 def marks(directory: Path) -> list[str]:
