@@ -16,6 +16,7 @@ from typing import Any
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging._native import Sampler, Settings
+from inference_logging.record.settings import settings
 from tests.kit.signatures import App, Message, Receive, Send
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -36,6 +37,11 @@ def sampler_of(kind: str, ratio: float = 1.0, precision: int = 4) -> Sampler:
     """Return the native sampler of a configuration that names kind, ratio and precision alone."""
     values = {"sampler": kind, "sample_ratio": ratio, "sample_precision": precision}
     return Sampler(Settings(json.dumps(values).encode()))
+
+
+def sampler(config: Config) -> Sampler:
+    """Return the native sampler of a configuration."""
+    return Sampler(settings(config))
 
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:

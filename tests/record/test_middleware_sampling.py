@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit import sampling
 from tests.kit.signatures import Message, Receive, Recording, Send
-from tests.kit.support import Recorded, answer, http_scope, replying
+from tests.kit.support import Recorded, answer, http_scope, replying, sampler, sampler_of
 
 LOW, HIGH = "4bf92f3577b34da60000000000000001", "4bf92f3577b34da6ffffffffffffffff"
 HALF = "4bf92f3577b34da60080000000000000"
@@ -52,7 +51,7 @@ def test_a_trusted_callers_headers_are_followed_as_by_the_java_sdk(recording: Re
     assert left_out(recorded) == ({} if case["kept"] else {"parent": 1})
     for record in records:
         reported = dict(member.split(":") for member in case["ot"].split(";") if member)
-        count = sampling.adjusted_count(sampling.decode_th(reported["th"])) if "th" in reported else None
+        count = 2**56 / (2**56 - int(reported["th"].ljust(14, "0"), 16)) if "th" in reported else None
         assert sampled(record) == ("head", count)
 
 
@@ -63,8 +62,8 @@ def test_the_decision_of_a_caller_that_is_not_trusted_does_not_count(recording: 
     for trace in traces:
         recorded.serve(OK, scope(trace, ot="th:0;rv:ffffffffffffff", client=client))
         recorded.serve(OK, scope(trace, flags="00", ot="th:8;rv:00000000000000", client=client))
-    sampler = sampling.sampler(recorded.logger.config)
-    kept = [trace for trace in traces for _ in range(2) if sampler.head(trace, stranger=True)[0]]
+    decide = sampler(recorded.logger.config).head
+    kept = [trace for trace in traces for _ in range(2) if decide(trace, stranger=True)[0]]
     records = recorded.records("request")
     assert [record["trace_id"] for record in records] == kept
     assert {sampled(record) for record in records} == {("head", 2.0)}
@@ -97,12 +96,12 @@ def test_the_precision_of_the_threshold_is_a_setting(recording: Recording) -> No
 @pytest.mark.parametrize("kind", ["python", "java"])
 def test_the_legacy_ways_decide_by_trace_id_alone(recording: Recording, kind: str) -> None:
     recorded = recording(sampler=f"otel-legacy-{kind}", trusted_callers="*", sample_ratio=0.25)
-    decide = {"python": sampling.is_kept_legacy_python, "java": sampling.is_kept_legacy_java}[kind]
+    decide = sampler_of(f"otel-legacy-{kind}", ratio=0.25).head
     traces = [f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}" for number in range(1, 101)]
     for trace in traces:
         recorded.serve(OK, scope(trace, ot="th:0"))
     records = recorded.records("request")
-    kept = [trace for trace in traces if decide(trace, 0.25)]
+    kept = [trace for trace in traces if decide(trace)[0]]
     assert 0 < len(kept) < 100
     assert [record["trace_id"] for record in records] == kept
     assert {sampled(record) for record in records} == {("head", 4.0)}
@@ -177,8 +176,8 @@ def test_a_wrong_sampler_setting_stops_at_start_not_at_the_first_request(configu
         skip_paths=["/*"],
         trusted_callers=["fd00::/8", "::1", "0.0.0.0/0"],
     )
-    assert sampling.sampler(config).trusts("203.0.113.1")
-    assert sampling.sampler(config).head(HIGH, "/x") == (False, 0.0, "skipped")
+    assert sampler(config).trusts("203.0.113.1")
+    assert sampler(config).head(HIGH, "/x") == (False, 0.0, "skipped")
 
 
 def test_a_client_chooses_by_its_ids_neither_that_it_is_recorded_nor_that_it_is_not(
@@ -205,8 +204,8 @@ def test_all_processes_with_one_key_decide_alike_about_a_strangers_trace(
     traces = [f"{TRACE_ID_HALF}{number:016x}" for number in range(1, 200)]
 
     def kept(**settings: Any) -> list[bool]:
-        sampler = sampling.sampler(configure(sample_ratio=0.5, **settings))
-        return [sampler.head(trace, stranger=True)[0] for trace in traces]
+        decide = sampler(configure(sample_ratio=0.5, **settings)).head
+        return [decide(trace, stranger=True)[0] for trace in traces]
 
     assert kept(capture_hash_key_file=key) == kept(capture_hash_key_file=key) != kept()
     assert kept() == kept(), "without a key file the processes of a host share one"

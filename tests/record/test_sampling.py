@@ -21,14 +21,22 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.sdk.trace.sampling import Sampler as SdkSampler
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
-from inference_logging._native import Sampler
-from tests.kit import sampling
+from inference_logging._native import Sampler, sampling_threshold
 from tests.kit.support import sampler_of
 
-RATIOS = st.floats(min_value=sampling.MIN_RATIO, max_value=1.0)
-PRECISIONS = st.integers(1, sampling.MAX_PRECISION)
-THRESHOLDS = st.integers(0, sampling.NEVER - 1)
-TRACE_IDS = st.integers(1, 2**128 - 1)
+NEVER = 1 << 56
+"""The threshold that no random value of 56 bits reaches."""
+ANY_RATIO = st.floats(min_value=2.0**-56, max_value=1.0)
+PRECISIONS = st.integers(1, 14)
+
+
+def threshold(ratio: float, precision: int = 4) -> int:
+    """Return T of the native sampler."""
+    return sampling_threshold(ratio, precision)[0]
+
+
+def decoded(th: str) -> int:
+    return int(th.ljust(14, "0"), 16)
 
 
 @pytest.mark.parametrize(
@@ -50,95 +58,42 @@ TRACE_IDS = st.integers(1, 2**128 - 1)
     ],
 )
 def test_thresholds_of_precision_4_are_those_of_the_specification(ratio: float, th: str) -> None:
-    assert sampling.encode_th(sampling.threshold(ratio)) == th
+    assert sampling_threshold(ratio, 4)[:2] == (decoded(th), th)
 
 
 @pytest.mark.parametrize(("ratio", "t"), [(0.45, 39631676720860364), (0.2, 57646075230342348)])
 def test_thresholds_of_full_precision_are_those_of_the_python_sdk(ratio: float, t: int) -> None:
-    assert sampling.threshold(ratio, 14) == t
+    assert threshold(ratio, 14) == t
 
 
 def test_the_smallest_ratio_keeps_one_random_value_at_any_precision() -> None:
-    assert {sampling.threshold(sampling.MIN_RATIO, precision) for precision in range(1, 15)} == {2**56 - 1}
+    assert {threshold(2.0**-56, precision) for precision in range(1, 15)} == {2**56 - 1}
 
 
 def test_a_ratio_just_below_1_still_rejects_something() -> None:
-    assert sampling.threshold(1 - 2**-53, 1) == 8
+    assert threshold(1 - 2**-53, 1) == 8
 
 
-@given(RATIOS, PRECISIONS)
+@given(ANY_RATIO, PRECISIONS)
 def test_the_share_kept_differs_from_the_ratio_by_no_more_than_the_precision_allows(ratio: float, digits: int) -> None:
-    kept = (sampling.NEVER - sampling.threshold(ratio, digits)) / sampling.NEVER
+    kept = (NEVER - threshold(ratio, digits)) / NEVER
     # Half a unit of the last digit, for the smaller of both shares, plus the rounding to 56 bits.
     assert abs(kept - ratio) <= min(ratio, 1 - ratio) * 16.0 ** (1 - digits) / 2 + 2.0**-56
 
 
-@given(RATIOS, RATIOS, PRECISIONS)
+@given(ANY_RATIO, ANY_RATIO, PRECISIONS)
 def test_a_higher_ratio_never_has_a_higher_threshold(one: float, other: float, precision: int) -> None:
     low, high = sorted((one, other))
-    assert sampling.threshold(low, precision) >= sampling.threshold(high, precision)
+    assert threshold(low, precision) >= threshold(high, precision)
 
 
-@given(THRESHOLDS)
-def test_th_is_decoded_to_what_was_encoded(t: int) -> None:
-    th = sampling.encode_th(t)
-    assert sampling.decode_th(th) == t
-    assert th == "0" or not th.endswith("0")
-
-
-@given(TRACE_IDS, THRESHOLDS)
-def test_a_trace_is_decided_alike_from_hex_digits_and_from_the_number(trace_id: int, t: int) -> None:
-    expected = trace_id % 2**56 >= t
-    assert sampling.is_kept(trace_id, t) is expected
-    assert sampling.is_kept(f"{trace_id:032x}", t) is expected
-
-
-@given(TRACE_IDS)
-def test_ratio_1_keeps_every_trace_and_ratio_0_none(trace_id: int) -> None:
-    assert sampling.is_kept(trace_id, sampling.threshold(1))
-    assert not sampling.is_kept(trace_id, sampling.threshold(0))
-
-
-@pytest.mark.parametrize(("r", "kept"), [(0x7FFFFFFFFFFFFF, False), (0x80000000000000, True)])
-def test_a_random_value_equal_to_the_threshold_is_kept(r: int, kept: bool) -> None:
-    assert sampling.is_kept(0xFFFF << 56 | r, sampling.threshold(0.5)) is kept
-
-
-def test_each_kept_trace_stands_for_as_many_as_its_ratio_says() -> None:
-    assert sampling.adjusted_count(sampling.ALWAYS) == 1.0
-    assert sampling.adjusted_count(sampling.threshold(1 / 4)) == 4.0
-    assert sampling.adjusted_count(sampling.threshold(0.1, 14)) == pytest.approx(10)
-    assert sampling.adjusted_count(sampling.NEVER) == 0.0
-
-
-@pytest.mark.parametrize("ratio", [-0.1, 1.1, 2.0**-57, float("nan"), float("inf")])
-def test_a_ratio_without_a_threshold_is_refused(ratio: float) -> None:
-    with pytest.raises(ValueError, match=r"^ratio=.*must be 0, or from 2\*\*-56 to 1"):
-        sampling.threshold(ratio)
-
-
-@pytest.mark.parametrize("precision", [0, 15])
-def test_a_precision_outside_the_hex_digits_is_refused(precision: int) -> None:
-    with pytest.raises(ValueError, match=f"precision={precision}"):
-        sampling.threshold(0.5, precision)
-
-
-@pytest.mark.parametrize("th", ["", "0x8", "E666", "g", "1" * 15, "8 ", "8_0", "٣"])
-def test_a_th_that_is_not_1_to_14_lowercase_hex_digits_is_refused(th: str) -> None:
-    with pytest.raises(ValueError, match="must be 1 to 14 lowercase hex digits"):
-        sampling.decode_th(th)
-
-
-@pytest.mark.parametrize("t", [-1, sampling.NEVER])
-def test_a_threshold_outside_56_bits_has_no_th(t: int) -> None:
-    with pytest.raises(ValueError, match=r"must be from 0 to 2\*\*56 - 1"):
-        sampling.encode_th(t)
-
-
-@pytest.mark.parametrize("t", [-1, sampling.NEVER + 1])
-def test_a_threshold_outside_the_range_has_no_adjusted_count(t: int) -> None:
-    with pytest.raises(ValueError, match="must be from 0 to"):
-        sampling.adjusted_count(t)
+@given(ANY_RATIO, PRECISIONS)
+def test_a_threshold_is_written_without_zeros_at_its_end_and_weighs_as_its_share(ratio: float, precision: int) -> None:
+    t, th, count = sampling_threshold(ratio, precision)
+    assert th is not None
+    assert (decoded(th), th == "0" or not th.endswith("0")) == (t, True)
+    assert count == pytest.approx(NEVER / (NEVER - t), rel=1e-12)
+    assert sampling_threshold(0, precision) == (NEVER, None, 0.0)
 
 
 FOLDER = Path(__file__).parents[1] / "vectors"
@@ -173,9 +128,7 @@ def test_consistent_probability_keeps_what_go_and_java_keep(language: str, entry
     # The Java SDK has no precision: it rounds to 56 bits.
     ratio, precision = entry["ratio"], entry.get("precision", 14)
     wanted = expected(language, entry)
-    threshold = sampling.threshold(ratio, precision)
-    assert sampling.encode_th(threshold) == entry["th"]
-    assert [(trace_id, sampling.is_kept(trace_id, threshold)) for trace_id, _ in wanted] == wanted
+    assert sampling_threshold(ratio, precision)[1] == entry["th"]
     assert natively(sampler_of("probability", ratio=ratio, precision=precision), wanted) == wanted
     assert natively(sampler_of("parent", ratio=ratio, precision=precision), wanted) == wanted
 
@@ -183,7 +136,6 @@ def test_consistent_probability_keeps_what_go_and_java_keep(language: str, entry
 @pytest.mark.parametrize(("language", "entry"), decisions("java", "legacy"))
 def test_otel_legacy_java_keeps_what_the_java_sdk_keeps(language: str, entry: dict[str, Any]) -> None:
     wanted, ratio = expected(language, entry), entry["ratio"]
-    assert [(trace_id, sampling.is_kept_legacy_java(trace_id, ratio)) for trace_id, _ in wanted] == wanted
     assert natively(sampler_of("otel-legacy-java", ratio=ratio), wanted) == wanted
 
 
@@ -194,14 +146,12 @@ def test_otel_legacy_python_keeps_what_the_go_sdk_keeps(language: str, entry: di
     bound = round(ratio * 2**64)
     exempt = {bound - 2, bound - 1} if 0 < ratio < 2**-11 else set()
     wanted = [(trace_id, kept) for trace_id, kept in wanted if int(trace_id[16:], 16) not in exempt]
-    assert [(trace_id, sampling.is_kept_legacy_python(trace_id, ratio)) for trace_id, _ in wanted] == wanted
     assert natively(sampler_of("otel-legacy-python", ratio=ratio), wanted) == wanted
 
 
 @pytest.mark.parametrize("case", vectors("go")["random"], ids=lambda case: f"{case['th']}-{case['rv']}")
 def test_a_random_value_of_the_caller_is_weighed_against_th_as_in_go(case: dict[str, Any]) -> None:
-    th, rv = sampling.decode_th(case["th"]), int(case["rv"], 16)
-    assert sampling.is_kept(rv, th) is case["kept"]
+    th, rv = decoded(case["th"]), int(case["rv"], 16)
     for sampled in (True, False):
         assert sampler_of("parent").head(case["trace_id"], "/", (sampled, th, rv))[0] is case["kept"]
 
@@ -212,11 +162,11 @@ def test_a_random_value_of_the_caller_is_weighed_against_th_as_in_go(case: dict[
 def test_a_parent_is_followed_as_by_the_java_sdk(case: dict[str, Any]) -> None:
     _, trace_id, _, flags = case["traceparent"].split("-")
     sent = dict(member.split(":") for member in case["ot"].split(";") if member)
-    th, rv = (sampling.decode_th(sent["th"]) if "th" in sent else None), (int(sent["rv"], 16) if "rv" in sent else None)
+    th, rv = (decoded(sent["th"]) if "th" in sent else None), (int(sent["rv"], 16) if "rv" in sent else None)
     kept, count, reason = sampler_of("parent", ratio=0.5).head(trace_id, "/", (flags == "01", th, rv))
     assert (kept, reason) == (case["kept"], "" if case["kept"] else "parent")
     if kept:
-        assert count == (sampling.adjusted_count(th) if th is not None else None)
+        assert count == (NEVER / (NEVER - th) if th is not None else None)
         assert ("th:" in case["sent"]) is (count is not None), "Java passes th on where the weight is known"
 
 
@@ -244,7 +194,6 @@ def test_the_legacy_ways_of_go_and_java_disagree_on_the_same_traces() -> None:
 
 OF_THE_SDK = [1.0, 0.9999, 0.75, 0.5, 1 / 3, 0.25, 0.2, 0.1, 0.01, 1e-3, 1e-6, 2.0**-56, 0.0]
 LOW_BITS = st.integers(0, 2**64 - 1)
-ANY_RATIO = st.floats(2.0**-56, 1.0)
 
 
 def trace_ids(ratio: float) -> Iterator[int]:
@@ -269,20 +218,16 @@ def keeps(sampler: SdkSampler, trace_id: int, parent: SpanContext | None = None)
 def test_otel_legacy_python_keeps_what_trace_id_ratio_based_keeps(ratio: float) -> None:
     theirs, ours = TraceIdRatioBased(ratio), sampler_of("otel-legacy-python", ratio=ratio)
     for trace_id in trace_ids(ratio):
-        kept = keeps(theirs, trace_id)
-        assert sampling.is_kept_legacy_python(trace_id, ratio) is kept, hex(trace_id)
-        assert ours.head(f"{trace_id:032x}")[0] is kept, hex(trace_id)
+        assert ours.head(f"{trace_id:032x}")[0] is keeps(theirs, trace_id), hex(trace_id)
 
 
 @pytest.mark.parametrize("ratio", OF_THE_SDK)
 def test_probability_of_full_precision_keeps_what_the_composable_sampler_keeps(ratio: float) -> None:
-    theirs, threshold = composite_sampler(composable_traceid_ratio_based(ratio)), sampling.threshold(ratio, 14)
+    theirs = composite_sampler(composable_traceid_ratio_based(ratio))
     for kind in ("probability", "parent"):
         ours = sampler_of(kind, ratio=ratio, precision=14)
         for trace_id in trace_ids(ratio):
-            kept = keeps(theirs, trace_id)
-            assert sampling.is_kept(trace_id, threshold) is kept, hex(trace_id)
-            assert ours.head(f"{trace_id:032x}")[0] is kept, hex(trace_id)
+            assert ours.head(f"{trace_id:032x}")[0] is keeps(theirs, trace_id), hex(trace_id)
 
 
 @given(LOW_BITS, st.integers(0, 2**56 - 1) | st.none(), st.integers(0, 2**56 - 1) | st.none(), st.booleans())
@@ -290,7 +235,7 @@ def test_parent_follows_what_the_composable_parent_threshold_follows(
     low: int, th: int | None, rv: int | None, sampled: bool
 ) -> None:
     trace_id = 1 << 127 | low
-    members = [f"th:{sampling.encode_th(th)}"] if th is not None else []
+    members = ["th:" + (f"{th:014x}".rstrip("0") or "0")] if th is not None else []
     members += [f"rv:{rv:014x}"] if rv is not None else []
     state = TraceState([("ot", ";".join(members))] if members else [])
     flags = TraceFlags(TraceFlags.SAMPLED if sampled else TraceFlags.DEFAULT)
@@ -301,40 +246,36 @@ def test_parent_follows_what_the_composable_parent_threshold_follows(
     head = sampler_of("parent", ratio=0.5).head(f"{trace_id:032x}", "/", (sampled, th, rv))
     assert head[0] is kept
     if kept:
-        assert head[1] == (pytest.approx(sampling.adjusted_count(th)) if th is not None else None)
+        assert head[1] == (pytest.approx(NEVER / (NEVER - th)) if th is not None else None)
 
 
-@given(LOW_BITS, ANY_RATIO, st.integers(1, 14))
-def test_the_native_sampler_decides_and_weighs_as_the_python_functions(low: int, ratio: float, precision: int) -> None:
-    trace_id, threshold = f"{1 << 127 | low:032x}", sampling.threshold(ratio, precision)
-    head = sampler_of("probability", ratio=ratio, precision=precision).head(trace_id)
-    assert head[0] is sampling.is_kept(trace_id, threshold)
-    assert head[1] == (pytest.approx(sampling.adjusted_count(threshold), rel=1e-12) if head[0] else 0.0)
+def kept_by_java(low: int, ratio: float) -> bool:
+    """Decide as the SDK for Java: ratio 1 leaves out two ids, and any above 0 keeps the one without absolute value."""
+    sign = 1 << 63
+    return ratio > 0 if low == sign else min(low, 2 * sign - low) < min(int(ratio * sign), sign - 1)
 
 
 @given(LOW_BITS, ANY_RATIO)
-def test_the_native_legacy_ways_decide_as_the_python_functions(low: int, ratio: float) -> None:
-    trace_id = f"{1 << 127 | low:032x}"
-    for name, decide in (("python", sampling.is_kept_legacy_python), ("java", sampling.is_kept_legacy_java)):
-        assert sampler_of(f"otel-legacy-{name}", ratio=ratio).head(trace_id)[0] is decide(trace_id, ratio), name
+def test_the_legacy_ways_decide_as_their_sdks_by_any_ratio(low: int, ratio: float) -> None:
+    trace_id = 1 << 127 | low
+    wanted = {"python": keeps(TraceIdRatioBased(ratio), trace_id), "java": kept_by_java(low, ratio)}
+    for name, kept in wanted.items():
+        assert sampler_of(f"otel-legacy-{name}", ratio=ratio).head(f"{trace_id:032x}")[0] is kept, name
 
 
-@given(ANY_RATIO, st.integers(1, 14), st.integers(-2, 2))
-def test_the_native_threshold_lies_exactly_where_the_python_one_lies(ratio: float, precision: int, near: int) -> None:
-    r = sampling.threshold(ratio, precision) + near
-    if 0 <= r < sampling.NEVER:
+@given(ANY_RATIO, PRECISIONS, st.integers(-2, 2) | st.integers(-NEVER, NEVER))
+def test_a_trace_is_kept_from_its_threshold_on_and_has_its_weight(ratio: float, precision: int, near: int) -> None:
+    t, _, count = sampling_threshold(ratio, precision)
+    if 0 <= (r := t + near) < NEVER:
         head = sampler_of("probability", ratio=ratio, precision=precision).head(f"{1 << 127 | r:032x}")
-        assert head[0] is (near >= 0)
+        assert head[:2] == ((True, count) if near >= 0 else (False, 0.0))
 
 
 @pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan")])
-def test_a_ratio_that_no_sdk_takes_is_refused(ratio: float) -> None:
-    for decide in (sampling.is_kept_legacy_python, sampling.is_kept_legacy_java):
-        with pytest.raises(ValueError, match=r"^ratio="):
-            decide(1, ratio)
-    for kind in ("parent", "probability", "otel-legacy-python", "otel-legacy-java"):
-        with pytest.raises(ValueError, match=r"^sample_ratio=|is no JSON"):
-            sampler_of(kind, ratio=ratio)
+@pytest.mark.parametrize("kind", ["parent", "probability", "otel-legacy-python", "otel-legacy-java"])
+def test_a_ratio_that_no_sdk_takes_is_refused(kind: str, ratio: float) -> None:
+    with pytest.raises(ValueError, match=r"^sample_ratio=|is no JSON"):
+        sampler_of(kind, ratio=ratio)
 
 
 def test_an_unknown_kind_and_a_wrong_trace_id_are_refused() -> None:
