@@ -181,6 +181,25 @@ def replying(*messages: Message) -> App:
     return app
 
 
+def doing(work: Callable[[], object]) -> App:
+    """Return an application that does ``work`` within its request, and gives a short answer."""
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        work()
+        await replying(*answer(b"x"))(scope, receive, send)
+
+    return app
+
+
+def raising(error: BaseException | type[BaseException]) -> App:
+    """Return an application that raises ``error`` at once."""
+
+    async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        raise error
+
+    return app
+
+
 class Client:
     """The server's side of one request: hands out ``incoming``, then waits forever; keeps what is sent."""
 

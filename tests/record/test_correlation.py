@@ -17,7 +17,7 @@ from inference_logging._native import RequestIds
 from tests.kit.identity import BODY, served
 from tests.kit.identity import answer as answer_ok
 from tests.kit.signatures import App, Configure, Message, Receive, Recording, Send
-from tests.kit.support import Client, Recorded, answer, http_scope, replying, serve_one
+from tests.kit.support import Client, Recorded, answer, http_scope, raising, replying, serve_one
 
 Order = Literal["outside", "inside"]
 KNOWN = uuid.UUID(int=7, version=4).hex
@@ -69,11 +69,8 @@ def test_the_correlation_id_is_the_clients_id_in_the_record(
 
 
 def test_the_correlation_id_is_known_where_the_application_fails(recorded: Recorded, order: Order) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise ValueError("no answer")
-
     with pytest.raises(ValueError, match="no answer"):
-        serve(mount(recorded, app, order), (b"x-request-id", KNOWN.encode()))
+        serve(mount(recorded, raising(ValueError("no answer")), order), (b"x-request-id", KNOWN.encode()))
     assert recorded.request()["client_request_id"] == KNOWN
 
 

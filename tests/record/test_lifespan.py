@@ -14,7 +14,6 @@ from fastapi.testclient import TestClient
 
 from inference_logging import InferenceLoggingMiddleware, Logger, OpenError, get_logger
 from inference_logging.errors import ConfigError
-from inference_logging.record.asgi.lifespan import serve_lifespan
 from tests.kit.servers import HERE, Server
 from tests.kit.signatures import Configure, Message, Receive, Send
 from tests.kit.support import Client, answer, http_scope, read_lines, read_records, replying, serve_one
@@ -94,24 +93,6 @@ def test_an_application_without_lifespan_gets_one_from_the_middleware(configure:
     assert asyncio.run(serve()) == [{"type": "lifespan.startup.complete"}, {"type": "lifespan.shutdown.complete"}]
     assert len(read_records(config.directory, "request")) == 1
     assert len(footers(config.directory)) == 1
-
-
-def test_lifespan_messages_and_scope_pass_as_the_same_objects(configure: Configure) -> None:
-    seen: list[Any] = []
-    replies: list[Message] = [{"type": "lifespan.startup.complete"}, {"type": "lifespan.shutdown.complete"}]
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope)
-        for reply in replies:
-            seen.append(await receive())
-            await send(reply)
-
-    server, scope = Client([STARTUP, SHUTDOWN]), dict(LIFESPAN)
-    asyncio.run(InferenceLoggingMiddleware(app, config=configure())(scope, server.receive, server.send))
-    assert [id(message) for message in server.sent] == [id(reply) for reply in replies]
-    assert seen[0] is scope
-    assert seen[1] is STARTUP
-    assert seen[2] is SHUTDOWN
 
 
 def test_a_failing_startup_of_the_application_stays_a_failure_and_its_records_are_written(
@@ -279,24 +260,6 @@ def test_a_drain_that_passes_its_deadline_ends_and_the_next_start_writes_what_wa
         while next_start.backlog_records():
             assert next_start.flush()
     assert len(read_records(config.directory, "request")) == 5
-
-
-def test_an_error_amid_the_lifespan_is_raised_unchanged() -> None:
-    error = RuntimeError("amid")
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        raise error
-
-    server, closed = Client([STARTUP]), []
-
-    async def serve() -> None:
-        with pytest.raises(RuntimeError) as raised:
-            await serve_lifespan(app, {}, server.receive, server.send, lambda: None, lambda: closed.append(True))
-        assert raised.value is error
-
-    asyncio.run(serve())
-    assert server.sent == []
 
 
 APPLICATION_THAT_LOGS_AT_IMPORT = """

@@ -14,7 +14,7 @@ import pytest
 
 from inference_logging import Logger, OpenError, get_logger
 from tests.kit.signatures import Configure, Receive, Recording, Send
-from tests.kit.support import Recorded, answer, http_scope, read_lines, read_records, replying
+from tests.kit.support import Recorded, answer, doing, http_scope, read_lines, read_records, replying
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
 
@@ -82,11 +82,7 @@ def test_after_closing_records_are_refused_and_do_not_raise(
 def test_the_ids_of_the_request_under_way_are_on_every_record_made_inside_it(recorded: Recorded) -> None:
     log = get_logger("app")
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        log.info("inside")
-        await replying(*answer(b"x"))(scope, receive, send)
-
-    recorded.serve(app, http_scope(headers=[(b"x-request-id", b"req-1")]))
+    recorded.serve(doing(lambda: log.info("inside")), http_scope(headers=[(b"x-request-id", b"req-1")]))
     log.info("outside")
     inside, outside = recorded.records("log")
     request = recorded.request()
@@ -173,11 +169,7 @@ def test_an_event_is_written_with_its_fields_in_the_registered_order(recorded: R
 def test_an_event_can_carry_the_ids_of_the_request(recorded: Recorded) -> None:
     emit = recorded.logger.event("step", ["n"], with_request=True)
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        emit(1)
-        await replying(*answer(b"x"))(scope, receive, send)
-
-    recorded.serve(app)
+    recorded.serve(doing(lambda: emit(1)))
     emit(2)
     inside, outside = recorded.records("step")
     assert (inside["n"], inside["span_id"]) == (1, recorded.request()["span_id"])

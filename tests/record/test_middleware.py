@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, MutableMapping
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocket
 
 from inference_logging import InferenceLoggingMiddleware, current_request
 from tests.kit.signatures import Message, Receive, Recording, Send
-from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, replying
+from tests.kit.support import Client, Recorded, answer, body_messages, http_scope, raising, replying
 
 Scope = MutableMapping[str, Any]
 MODES = ("off", "summary", "timeline", "events")
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
-ODD_SEQUENCES: dict[str, list[Message]] = {
-    "nothing": [],
-    "body_before_start": [{"type": "http.response.body", "body": b"x"}],
-    "start_twice": [START, START, {"type": "http.response.body", "body": b"x"}],
-    "body_after_the_end": [*answer(b"x"), {"type": "http.response.body", "body": b"y"}],
-    "unknown_type": [{"type": "http.response.from_the_future"}, *answer(b"x")],
-    "trailers": [
-        START,
-        {"type": "http.response.body", "body": b"x"},
-        {"type": "http.response.trailers", "headers": []},
-    ],
-    "early_hint": [{"type": "http.response.early_hint", "links": []}, *answer(b"x")],
-    "path_send": [START, {"type": "http.response.pathsend", "path": "/a"}],
-    "no_type": [{}],
-    "type_is_no_text": [{"type": 7}],
-    "no_body_key": [START, {"type": "http.response.body"}],
-    "body_is_none": [START, {"type": "http.response.body", "body": None}],
-    "body_is_text": [START, {"type": "http.response.body", "body": "text"}],
-    "body_is_a_memoryview": [START, {"type": "http.response.body", "body": memoryview(b"abc")}],
-    "status_is_text": [{"type": "http.response.start", "status": "200", "headers": []}],
-    "status_is_huge": [{"type": "http.response.start", "status": 10**30, "headers": []}],
-    "status_is_negative": [{"type": "http.response.start", "status": -1}],
-    "headers_are_none": [{"type": "http.response.start", "status": 200, "headers": None}],
-    "headers_are_text": [
-        {"type": "http.response.start", "status": 200, "headers": [("content-type", "text/plain"), 7]}
-    ],
-    "more_body_is_a_number": [START, {"type": "http.response.body", "body": b"x", "more_body": 1}],
-}
 
 
 @pytest.mark.parametrize("chunks", MODES)
@@ -145,73 +114,15 @@ def test_a_chunk_is_at_the_server_before_the_next_one_is_made(recorded: Recorded
     assert len(client.sent) == 5
 
 
-@pytest.mark.parametrize("chunks", MODES)
-@pytest.mark.parametrize("name", ODD_SEQUENCES)
-def test_unusual_messages_pass_and_leave_one_terminal_record(recording: Recording, name: str, chunks: str) -> None:
-    recorded = recording(chunks=chunks)
-    messages = ODD_SEQUENCES[name]
-    sent = recorded.serve(replying(*messages))
-    assert [id(message) for message in sent] == [id(message) for message in messages]
-    assert recorded.request()["outcome"] in {"ok", "error"}
-
-
-def test_what_the_server_raises_in_send_and_receive_reaches_the_application_unchanged(recorded: Recorded) -> None:
-    broken, lost = OSError("broken pipe"), RuntimeError("lost")
-
-    async def refuse(message: Message) -> None:
-        raise broken
-
-    async def lose() -> Message:
-        raise lost
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        with pytest.raises(RuntimeError) as receiving:
-            await receive()
-        assert receiving.value is lost
-        await send(START)
-
-    with pytest.raises(OSError, match="broken pipe") as sending:
-        asyncio.run(recorded.wrap(app)(http_scope(), lose, refuse))
-    assert sending.value is broken
-
-
-def test_a_send_that_raises_at_once_is_not_swallowed(recorded: Recorded) -> None:
-    def refuse(message: Message) -> Awaitable[None]:
-        raise ConnectionResetError("gone")
-
-    with pytest.raises(ConnectionResetError, match="gone"):
-        asyncio.run(recorded.wrap(replying(*answer(b"x")))(http_scope(), Client().receive, refuse))
-
-
 @pytest.mark.parametrize("error", [ValueError("v"), KeyboardInterrupt(), SystemExit(3), asyncio.CancelledError()])
 def test_the_applications_exception_is_raised_as_the_same_object(recorded: Recorded, error: BaseException) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        raise error
-
     async def serve() -> None:
         with pytest.raises(type(error)) as raised:
-            await recorded.wrap(app)(http_scope(), Client().receive, Client().send)
+            await recorded.wrap(raising(error))(http_scope(), Client().receive, Client().send)
         assert raised.value is error
 
     asyncio.run(serve())
     assert recorded.request()["error.type"] == type(error).__qualname__
-
-
-def test_a_context_variable_that_the_application_sets_is_visible_outside_as_without_the_middleware(
-    recorded: Recorded,
-) -> None:
-    variable: ContextVar[str] = ContextVar("variable", default="unset")
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        variable.set("set by the application")
-        await replying(*answer(b"x"))(scope, receive, send)
-
-    async def serve(served: Callable[[Scope, Receive, Send], Awaitable[None]]) -> str:
-        client = Client()
-        await served(http_scope(), client.receive, client.send)
-        return variable.get()
-
-    assert asyncio.run(serve(recorded.wrap(app))) == asyncio.run(serve(app)) == "set by the application"
 
 
 def test_the_request_under_way_is_known_inside_only(recorded: Recorded) -> None:
@@ -249,43 +160,3 @@ def test_a_fastapi_application_answers_the_same_bytes_with_and_without(recorded:
 
 
 _keys = st.sampled_from(["type", "status", "headers", "body", "more_body"])
-_values = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.binary(max_size=40),
-    st.text(max_size=10),
-    st.sampled_from(["http.response.start", "http.response.body"]),
-    st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12)), max_size=3),
-)
-
-
-@hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    messages=st.lists(st.dictionaries(_keys, _values), max_size=6), incoming=st.lists(st.dictionaries(_keys, _values))
-)
-def test_no_message_whatever_makes_the_middleware_raise(
-    recorded: Recorded, messages: list[Message], incoming: list[Message]
-) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert [await receive() for _ in incoming] == incoming
-        for message in messages:
-            await send(message)
-
-    assert recorded.serve(app, incoming=incoming) == messages
-
-
-_scope_values = st.one_of(
-    _values, st.floats(), st.lists(st.none()), st.just(object()), st.text(st.characters(codec=None))
-)
-
-
-@hypothesis_settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    damage=st.dictionaries(
-        st.sampled_from(["method", "path", "root_path", "headers", "client", "http_version", "route", "path_template"]),
-        _scope_values,
-    )
-)
-def test_no_scope_whatever_makes_the_middleware_raise(recorded: Recorded, damage: dict[str, Any]) -> None:
-    assert len(recorded.serve(replying(*answer(b"x")), {**http_scope(), **damage})) == 2

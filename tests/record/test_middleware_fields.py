@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 
 from inference_logging import InferenceLoggingMiddleware, current_request
 from tests.kit.signatures import Message, Receive, Recording, Send
-from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, Recorded, answer, body_messages, http_scope, replying
+from tests.kit.support import Recorded, answer, body_messages, http_scope, replying
 
 HEAD = ["timestamp", "severity_text", "event_name", "boot_id", "pid", "seq", "trace_id", "span_id"]
 
@@ -234,36 +234,6 @@ def test_in_events_mode_each_chunk_has_its_record_with_the_requests_ids(recordin
         assert 0 <= chunk["since_start_s"] <= request["duration_s"]
 
 
-def test_the_trace_context_of_the_caller_is_continued(recorded: Recorded) -> None:
-    recorded.serve(replying(*answer(b"x")), http_scope(headers=[(b"traceparent", TRACEPARENT)]))
-    record = recorded.request()
-    assert (record["trace_id"], record["parent_span_id"], record["trace_flags"]) == (TRACE_ID, PARENT_ID, "01")
-    assert record["span_id"] not in (PARENT_ID, "0" * 16)
-    assert len(record["span_id"]) == 16
-
-
-@pytest.mark.parametrize(
-    "traceparent",
-    [
-        b"",
-        b"garbage",
-        TRACEPARENT.upper(),
-        TRACEPARENT.replace(b"00-", b"ff-", 1),
-        TRACEPARENT + b"-more",
-        f"00-{'0' * 32}-{PARENT_ID}-01".encode(),
-        f"00-{TRACE_ID}-{'0' * 16}-01".encode(),
-        b"\xff" * 55,
-        b"0" * 1_000_000,
-    ],
-)
-def test_an_invalid_trace_context_is_replaced(recorded: Recorded, traceparent: bytes) -> None:
-    recorded.serve(replying(*answer(b"x")), http_scope(headers=[(b"traceparent", traceparent)]))
-    record = recorded.request()
-    assert record["trace_id"] not in (TRACE_ID, "0" * 32)
-    assert len(bytes.fromhex(record["trace_id"])) == 16
-    assert "parent_span_id" not in record
-
-
 @pytest.mark.parametrize("request_id", [b"a", b"req-1_2.3:4/5", b"x" * 128, b'"quoted\\"'])
 def test_a_valid_request_id_of_the_client_stands_beside_ours(recorded: Recorded, request_id: bytes) -> None:
     recorded.serve(replying(*answer(b"x")), http_scope(headers=[(b"x-request-id", request_id)]))
@@ -302,22 +272,6 @@ def test_the_path_is_the_clients_whatever_the_application_makes_of_its_scope(rec
 
     recorded.serve(app, http_scope("/original"))
     assert recorded.request()["url.path"] == "/original"
-
-
-def test_sampling_keeps_exactly_the_traces_that_the_rule_keeps_and_their_weight(
-    recording: Recording,
-) -> None:
-    recorded = recording(sampler="probability", sample_ratio=0.25, trusted_callers=["*"])
-    traces = [f"{number * 0x9E3779B97F4A7C15 % 2**128 or 1:032x}" for number in range(1, 201)]
-    for trace in traces:
-        traceparent = f"00-{trace}-{PARENT_ID}-01".encode()
-        recorded.serve(replying(*answer(b"x")), http_scope(headers=[(b"traceparent", traceparent)]))
-    records = recorded.records("request")
-    kept = [trace for trace in traces if int(trace[-14:], 16) >= 0xC0_0000_0000_0000]
-    assert 0 < len(kept) < len(traces)
-    assert [record["trace_id"] for record in records] == kept
-    assert {(record["sampled_by"], record["adjusted_count"]) for record in records} == {("head", 4.0)}
-    assert recorded.logger.stats()["sampled_out"]["head"] == len(traces) - len(kept)
 
 
 @pytest.mark.parametrize("messages", [answer(b"", status=500), answer(b"", status=504), answer(b"")[:1]])

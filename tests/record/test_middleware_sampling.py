@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.kit.signatures import Message, Receive, Recording, Send
-from tests.kit.support import Recorded, answer, http_scope, replying, sampler, sampler_of
+from tests.kit.support import Recorded, answer, http_scope, raising, replying, sampler, sampler_of
 
 LOW, HIGH = "4bf92f3577b34da60000000000000001", "4bf92f3577b34da6ffffffffffffffff"
 HALF = "4bf92f3577b34da60080000000000000"
@@ -93,10 +93,10 @@ def test_the_precision_of_the_threshold_is_a_setting(recording: Recording) -> No
     assert sampled(recorded.request()) == ("head", 16 / 5)
 
 
-@pytest.mark.parametrize("kind", ["python", "java"])
-def test_the_legacy_ways_decide_by_trace_id_alone(recording: Recording, kind: str) -> None:
-    recorded = recording(sampler=f"otel-legacy-{kind}", trusted_callers="*", sample_ratio=0.25)
-    decide = sampler_of(f"otel-legacy-{kind}", ratio=0.25).head
+@pytest.mark.parametrize("kind", ["probability", "otel-legacy-python", "otel-legacy-java"])
+def test_where_no_caller_is_asked_the_trace_id_alone_decides(recording: Recording, kind: str) -> None:
+    recorded = recording(sampler=kind, trusted_callers="*", sample_ratio=0.25)
+    decide = sampler_of(kind, ratio=0.25).head
     traces = [f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}" for number in range(1, 101)]
     for trace in traces:
         recorded.serve(OK, scope(trace, ot="th:0"))
@@ -105,6 +105,7 @@ def test_the_legacy_ways_decide_by_trace_id_alone(recording: Recording, kind: st
     assert 0 < len(kept) < 100
     assert [record["trace_id"] for record in records] == kept
     assert {sampled(record) for record in records} == {("head", 4.0)}
+    assert left_out(recorded) == {"head": 100 - len(kept)}
 
 
 def test_a_route_has_its_own_ratio(recording: Recording) -> None:
@@ -149,13 +150,10 @@ def test_aborted_requests_are_kept(recording: Recording) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    async def shut_down(scope: Any, receive: Receive, send: Send) -> None:
-        raise asyncio.CancelledError
-
     leaving: list[Message] = [{"type": "http.request", "body": b""}, {"type": "http.disconnect"}]
     recorded.serve(app, scope(LOW), leaving)
     with pytest.raises(asyncio.CancelledError):
-        recorded.serve(shut_down, scope(LOW))
+        recorded.serve(raising(asyncio.CancelledError), scope(LOW))
     records = recorded.records("request")
     assert [record["outcome"] for record in records] == ["client_disconnect", "server_shutdown"]
     assert {sampled(record) for record in records} == {("abort", 1.0)}

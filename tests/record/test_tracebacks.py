@@ -14,7 +14,7 @@ import pytest
 from inference_logging import Handler, get_logger
 from inference_logging.record.tracebacks import Tracebacks
 from tests.kit.signatures import Configure, Receive, Recording, Send
-from tests.kit.support import Recorded, answer, http_scope, read_lines, replying
+from tests.kit.support import Recorded, answer, http_scope, raising, read_lines, replying
 
 TEXTS = ("exception.type", "exception.message", "exception.stacktrace")
 FRAME = re.compile(r'^  File "', re.MULTILINE)
@@ -114,19 +114,13 @@ def test_a_request_that_does_not_fail_has_none(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError("stopped"), GeneratorExit()])
 def test_a_request_that_is_given_up_has_none(recorded: Recorded, error: BaseException) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise error
-
-    record = failed(recorded, app)
+    record = failed(recorded, raising(error))
     assert record["error.type"] == type(error).__name__
     assert not set(record) & set(TEXTS)
 
 
 def test_a_timeout_has_its_stack(recorded: Recorded) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise TimeoutError("the engine is silent")
-
-    record = failed(recorded, app)
+    record = failed(recorded, raising(TimeoutError("the engine is silent")))
     assert (record["outcome"], record["exception.message"]) == ("timeout", "the engine is silent")
 
 
@@ -150,10 +144,8 @@ def test_a_group_shows_its_members(recorded: Recorded) -> None:
     else:
         from builtins import ExceptionGroup
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise ExceptionGroup("both", [LookupError("first"), RouteError("second")])
-
-    stack = failed(recorded, app)["exception.stacktrace"]
+    group = ExceptionGroup("both", [LookupError("first"), RouteError("second")])
+    stack = failed(recorded, raising(group))["exception.stacktrace"]
     assert "ExceptionGroup: both (2 sub-exceptions)" in stack
     assert "Sub-exception 1 of 2:\n\nLookupError: first" in stack
     assert f"Sub-exception 2 of 2:\n\n{__name__}.RouteError: second" in stack
@@ -170,11 +162,8 @@ def test_notes_are_part_of_the_stack(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("length", [10_000, 10_000_000])
 def test_a_message_of_any_length_leaves_the_request_its_record(recording: Recording, length: int) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise RouteError("ü" * length)
-
     recorded = recording(max_record_bytes="16KiB", capture_input="full")
-    record = failed(recorded, app)
+    record = failed(recorded, raising(RouteError("ü" * length)))
     assert record["outcome"] == "error"
     assert record["exception.message"].endswith("ü…")
     assert len(record["exception.message"].encode()) <= 1024
@@ -206,10 +195,7 @@ def test_an_exception_without_a_text_does_not_raise(recorded: Recorded) -> None:
         def __str__(self) -> str:
             raise RuntimeError("mute")
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise MuteError
-
-    assert failed(recorded, app)["exception.message"] == "<text that cannot be had>"
+    assert failed(recorded, raising(MuteError))["exception.message"] == "<text that cannot be had>"
 
 
 def test_exceptions_that_come_from_each_other_end(recorded: Recorded) -> None:
@@ -233,10 +219,7 @@ def test_a_long_chain_is_cut(recorded: Recorded) -> None:
 def test_what_a_record_says_of_an_exception_is_redacted(configure: Configure) -> None:
     recorded = Recorded(configure(redact_patterns="email", redact_fields="password"))
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise RouteError("bob@example.com is wrong: password=hunter2")
-
-    record = failed(recorded, app)
+    record = failed(recorded, raising(RouteError("bob@example.com is wrong: password=hunter2")))
     recorded.close()
     assert "[redacted:email] is wrong: password=[redacted" in record["exception.message"]
     assert record["exception.stacktrace"].endswith(record["exception.message"])
@@ -246,10 +229,7 @@ def test_what_a_record_says_of_an_exception_is_redacted(configure: Configure) ->
 def test_a_secret_that_the_limit_of_a_message_cuts_is_redacted(configure: Configure) -> None:
     recorded = Recorded(configure(redact_patterns="email"))
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        raise RouteError("x" * 4080 + " bob@example.com")
-
-    record = failed(recorded, app)
+    record = failed(recorded, raising(RouteError("x" * 4080 + " bob@example.com")))
     recorded.close()
     assert record["exception.message"].endswith("x [redacted:email]")
     assert "bob" not in record["exception.stacktrace"]

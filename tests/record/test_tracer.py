@@ -31,6 +31,7 @@ from tests.kit.support import (
     Recorded,
     answer,
     body_messages,
+    doing,
     http_scope,
     replying,
     serve_one,
@@ -302,11 +303,7 @@ def test_registered_events_carry_the_active_span_like_application_records(
 def test_with_the_headers_as_source_no_tracer_is_asked(recording: Recording, order: Order) -> None:
     recorded, tracer = recording(trace_source="header"), Tracer()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        log.info("inside")
-        await replying(*answer(b"x"))(scope, receive, send)
-
-    serve(tracer.mount(recorded, app, order))
+    serve(tracer.mount(recorded, doing(lambda: log.info("inside")), order))
     request = recorded.request()
     assert request["trace_id"] != ids(tracer.span())[0]
     assert request["span_id"] == request["request_id"]
@@ -338,14 +335,10 @@ def test_spans_are_seen_whatever_holds_the_context(
         monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", OwnContext())
     recorded = recording()
 
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        log.info("inside")
-        await replying(*answer(b"x"))(scope, receive, send)
-
     log.info("outside")
     token = context.attach(baggage.set_baggage("a", "b"))
     log.info("outside")
-    serve(tracer.mount(recorded, app, order))
+    serve(tracer.mount(recorded, doing(lambda: log.info("inside")), order))
     context.detach(token)
     first, second, inside = recorded.records("log")
     assert "trace_id" not in first
