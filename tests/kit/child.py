@@ -6,11 +6,13 @@ import contextlib
 import os
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from inference_logging import Config, Logger, get_logger
-from tests.kit.support import read_records
+from tests.kit.support import read_records, wait_until
 
 
 def thread_names() -> list[str]:
@@ -73,3 +75,34 @@ def killed_while(config: Config, serve: Callable[[Callable[[], object]], object]
     os.waitpid(pid, 0)
     os.close(reported)
     os.close(report)
+
+
+def drain(logger: Logger) -> None:
+    """Wait until no other process's queue is left, and everything of this one is written."""
+    directory = logger.config.resolved_queue_directory
+
+    def is_alone() -> bool:
+        return logger.flush() and len(list(directory.glob("*.queue"))) == 1
+
+    wait_until(is_alone, "the queues of other processes to be written")
+
+
+RECORDS = 200
+
+
+def log_many(records: int = RECORDS, **attributes: Any) -> None:
+    log = get_logger("process")
+    for number in range(records):
+        assert log.warning("n", n=number, of=os.getpid(), **attributes)
+
+
+def assert_unbroken(directory: Path) -> Counter[str]:
+    """Check that each process's numbers begin at 0 without gap or repetition; return how many logs each has."""
+    # A listener that repairs what a killed one left says so in a record of its own, which has a number too.
+    records = [record for record in read_records(directory) if "seq" in record]
+    for boot in {record["boot_id"] for record in records}:
+        own = [record for record in records if record["boot_id"] == boot]
+        assert len({record["pid"] for record in own}) == 1
+        numbers = sorted(record["seq"] for record in own)
+        assert numbers == list(range(len(numbers)))
+    return Counter(record["boot_id"] for record in records if record["event_name"] == "log")

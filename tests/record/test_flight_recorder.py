@@ -194,32 +194,6 @@ def test_streams_that_are_open_when_logging_ends_are_cut_off_by_the_shutdown(rec
     assert not list(recorded.config.resolved_queue_directory.glob("*.queue"))
 
 
-def test_a_child_forked_within_a_request_leaves_its_end_to_the_parent(recorded: Recorded) -> None:
-    async def forking(_scope: MutableMapping[str, Any], _receive: Receive, send: Send) -> None:
-        start, *parts = answer(CHUNK, CHUNK, content_type=b"text/event-stream")
-        await send(start)
-        pid = in_child_of_request(send, parts)
-        join(pid)
-        for part in parts:
-            await send(part)
-
-    def in_child_of_request(send: Send, parts: list[Any]) -> int:
-        async def rest() -> None:
-            for part in [*parts[:1] * 50, *parts[1:]]:
-                await send(part)
-
-        def child() -> None:
-            # The parent's loop is running in this thread, as the child sees it.
-            asyncio.events._set_running_loop(None)
-            asyncio.run(rest())
-
-        return in_child(child)
-
-    recorded.serve(forking)
-    record = recorded.request()
-    assert (record["outcome"], record["chunks"], record["pid"]) == ("ok", 2, os.getpid())
-
-
 def test_a_forked_worker_has_slots_from_its_first_request_on(recorded: Recorded) -> None:
     served = recorded.config
     reported, report = os.pipe()

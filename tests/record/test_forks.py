@@ -25,24 +25,13 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from tests.kit.child import in_child, join, thread_names
+from tests.kit.child import RECORDS, assert_unbroken, drain, in_child, join, log_many, thread_names
 from tests.kit.signatures import Configure, Receive, Recording, Send
 from tests.kit.support import Client, Recorded, http_scope, read_records, replying, wait_until
-from tests.record.test_processes import RECORDS, assert_unbroken, log_many
 
 pytestmark = pytest.mark.servers
 
 FORKS = 10
-
-
-def drain(logger: Logger) -> None:
-    """Wait until no other process's queue is left, and everything of this one is written."""
-    directory = logger.config.resolved_queue_directory
-
-    def is_alone() -> bool:
-        return logger.flush() and len(list(directory.glob("*.queue"))) == 1
-
-    wait_until(is_alone, "the queues of other processes to be written")
 
 
 @contextlib.contextmanager

@@ -295,35 +295,3 @@ def test_a_reader_that_has_stopped_is_never_a_reason_to_restart(tmp_path: Path) 
     state, alive, sink, stalled_s = json.loads(done.stderr.splitlines()[-1])
     assert (state, alive, sink in {"failing", "hung"}) == ("degraded", True, True)
     assert stalled_s < 1
-
-
-@pytest.mark.servers
-def test_a_server_whose_listener_is_elsewhere_says_so_and_is_not_restarted_for_it(configure: Configure) -> None:
-    config = configure(listener="external", stuck_after_s=1, drain_deadline_s=0)
-    with uvicorn(config) as server:
-        server.get("/")
-        status, body = probe(server, READY)
-        assert (status, body["status"], body["listener"]["leader"]) == (200, "pressured", "nobody")
-        with Logger(config.model_copy(update={"listener": "thread"})):
-
-            def state() -> tuple[int, str, str]:
-                body = probe(server, READY)[1]
-                return body["backlog_records"], body["status"], body["listener"]["leader"]
-
-            wait_until(lambda: state() == (0, "ok", "elsewhere"), "the other process to listen")
-
-
-@pytest.mark.servers
-def test_a_stopped_sidecar_makes_the_server_unready_but_not_dead(configure: Configure) -> None:
-    config = configure(listener="external", stuck_after_s=1, drain_deadline_s=0)
-    sidecar = config.model_copy(update={"listener": "thread"})
-    with uvicorn(config) as server, uvicorn(sidecar) as listening:
-        server.get("/")
-        # Probes share one look for a while, so the first ones may be of before.
-        wait_until(lambda: probe(server, READY)[1]["listener"]["leader"] == "elsewhere", "the sidecar to listen")
-        with stopped(listening.process.pid):
-            server.get("/")
-            wait_until(lambda: probe(server, READY)[0] == 503, "readiness to report")
-            assert probe(server, READY)[1]["status"] == "stuck"
-            assert probe(server, LIVE)[0] == 200
-        wait_until(lambda: probe(server, READY)[0] == 200, "it to go on")

@@ -13,25 +13,12 @@ from typing import Any, NoReturn
 
 import pytest
 
-from inference_logging import Config, Logger, get_logger
-from tests.kit.child import in_child, join, thread_names
+from inference_logging import Config, Logger
+from tests.kit.child import RECORDS, assert_unbroken, in_child, join, log_many
 from tests.kit.signatures import Configure
 from tests.kit.support import Recorded, read_records, wait_until
 
 pytestmark = pytest.mark.servers
-
-RECORDS = 200
-
-
-def has_listener() -> bool:
-    """Return whether this process has a listener's thread; libraries start theirs again in a forked child."""
-    return "inference-log" in thread_names()
-
-
-def log_many(records: int = RECORDS, **attributes: Any) -> None:
-    log = get_logger("process")
-    for number in range(records):
-        assert log.warning("n", n=number, of=os.getpid(), **attributes)
 
 
 def assert_complete(directory: Path, processes: int, records: int = RECORDS) -> None:
@@ -61,47 +48,9 @@ def drained(recorded: Recorded, processes: int, records: int = RECORDS) -> Path:
     return directory
 
 
-def test_a_forked_child_has_a_queue_of_its_own_and_loses_nothing(recorded: Recorded) -> None:
-    log_many()
-    join(in_child(log_many))
-    assert_complete(drained(recorded, 2), 2)
-
-
-def test_the_parent_logs_on_while_and_after_its_children_log(recorded: Recorded) -> None:
-    children = [in_child(log_many) for _ in range(4)]
-    log_many()
-    join(*children)
-    assert_complete(drained(recorded, 5), 5)
-
-
-def test_a_grandchild_has_a_queue_of_its_own(recorded: Recorded) -> None:
-    def child() -> None:
-        log_many()
-        join(in_child(log_many))
-
-    join(in_child(child))
-    log_many()
-    assert_complete(drained(recorded, 3), 3)
-
-
 def test_a_child_forked_before_its_parents_first_record_logs_too(recorded: Recorded) -> None:
     join(in_child(log_many))
     assert_complete(drained(recorded, 1), 1)
-
-
-def test_a_child_that_does_not_log_gets_neither_queue_nor_thread(recorded: Recorded) -> None:
-    queues = recorded.config.resolved_queue_directory
-    before = sorted(queues.glob("*.queue"))
-
-    def child() -> None:
-        assert not has_listener()
-        assert sorted(queues.glob("*.queue")) == before
-        log_many(1)
-        wait_until(has_listener, "the thread, which names itself")
-        assert len(list(queues.glob("*.queue"))) == len(before) + 1
-
-    join(in_child(child))
-    drained(recorded, 1, 1)
 
 
 def test_events_registered_before_the_fork_work_in_the_child(recorded: Recorded) -> None:
@@ -189,16 +138,6 @@ def log_until_killed(config: Config, report: int) -> NoReturn:
     os.write(report, b"x")
     while True:
         log_many(10)
-
-
-def assert_unbroken(directory: Path) -> Counter[str]:
-    """Check that each process's numbers begin at 0 without gap or repetition; return how many logs each has."""
-    # A listener that repairs what a killed one left says so in a record of its own, which has a number too.
-    records = [record for record in read_records(directory) if "seq" in record]
-    for boot in {record["boot_id"] for record in records}:
-        numbers = sorted(record["seq"] for record in records if record["boot_id"] == boot)
-        assert numbers == list(range(len(numbers)))
-    return Counter(record["boot_id"] for record in records if record["event_name"] == "log")
 
 
 def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(

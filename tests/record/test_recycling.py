@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError
+from tests.kit.child import assert_unbroken, drain
 from tests.kit.servers import HERE, Load, Server, assert_each_answer_is_recorded, serving, uvicorn
 from tests.kit.signatures import Configure
 from tests.kit.sinks import fill, small_file_system
@@ -20,24 +21,11 @@ from tests.kit.support import read_records, wait_until
 GUNICORN = ("gunicorn", "served_app:app", "--chdir", str(HERE), "--bind", "127.0.0.1:{port}", "--preload", "-w", "2")
 
 
-def drain(config: Config) -> None:
-    """Write what the server's last workers have left, as its next start does."""
+def assert_each_worker_has_a_queue_of_its_own(config: Config, workers: int) -> None:
+    """Write what the last workers have left, as a server's next start does, and check the numbers of so many."""
     with Logger(config) as logger:
-
-        def is_alone() -> bool:
-            return logger.flush() and len(list(config.resolved_queue_directory.glob("*.queue"))) == 1
-
-        wait_until(is_alone, "the queues of other processes to be written")
-
-
-def assert_each_worker_has_a_queue_of_its_own(directory: Path, workers: int) -> None:
-    """Check that at least so many took part, that no two share a queue, and that no sequence has a gap."""
-    records: list[dict[str, Any]] = [record for record in read_records(directory) if "seq" in record]
-    pids = {record["boot_id"]: record["pid"] for record in records}
-    assert len(pids) == len({(record["boot_id"], record["pid"]) for record in records}) >= workers
-    for boot_id in pids:
-        numbers = sorted(record["seq"] for record in records if record["boot_id"] == boot_id)
-        assert numbers == list(range(len(numbers)))
+        drain(logger)
+    assert len(assert_unbroken(config.directory)) >= workers
 
 
 def serve_until_recycled(server: Server, path: str, workers: int) -> Load:
@@ -69,9 +57,8 @@ def test_gunicorn_that_preloads_and_recycles_its_workers_records_each_answer(
     with serving(config, *GUNICORN, *limit, SERVED_APP_LOGS_AT_IMPORT="1") as server:
         load = serve_until_recycled(server, "/logged/1", 4)
         server.stop()
-    drain(config)
+    assert_each_worker_has_a_queue_of_its_own(config, 4)
     assert_each_answer_is_recorded(config.directory, load)
-    assert_each_worker_has_a_queue_of_its_own(config.directory, 4)
     imported = [record for record in read_records(config.directory, "log") if record["message"] == "imported"]
     assert len(imported) == 1
 
@@ -82,9 +69,8 @@ def test_uvicorn_that_recycles_its_workers_records_each_answer(configure: Config
     with uvicorn(config, "--workers", "2", "--limit-max-requests", "40") as server:
         load = serve_until_recycled(server, "/logged/1", 3)
         server.stop()
-    drain(config)
+    assert_each_worker_has_a_queue_of_its_own(config, 3)
     assert_each_answer_is_recorded(config.directory, load)
-    assert_each_worker_has_a_queue_of_its_own(config.directory, 3)
 
 
 @pytest.mark.servers
@@ -102,9 +88,8 @@ def test_uvicorn_that_restarts_its_workers_at_sighup_records_each_answer(configu
             wait_until(restarted, "a new worker")
             load.wait_for(50)
         server.stop()
-    drain(config)
+    assert_each_worker_has_a_queue_of_its_own(config, 3)
     assert_each_answer_is_recorded(config.directory, load)
-    assert_each_worker_has_a_queue_of_its_own(config.directory, 3)
 
 
 HEALTH = "/health/logging"

@@ -52,20 +52,12 @@ def test_four_uvicorn_workers_record_each_answer_into_one_set_of_segments(config
         with Load(server, "/logged/1") as load:
             load.wait_for(600)
         server.stop()
+    # A queue is shared memory; one that nobody removes is lost to the machine until the next start.
+    assert list(config.resolved_queue_directory.glob("*.queue")) == []
     assert_each_answer_is_recorded(config.directory, load)
     assert_books_balance(config.directory)
     requests, logs = read_records(config.directory, "request"), read_records(config.directory, "log")
     assert {log["span_id"] for log in logs} == {request["span_id"] for request in requests}
-
-
-def test_an_orderly_end_of_four_workers_leaves_no_queue_behind(configure: Configure) -> None:
-    # A queue is shared memory; one that nobody removes is lost to the machine until the next start.
-    config = configure()
-    with uvicorn(config, "--workers", "4") as server:
-        with Load(server, "/") as load:
-            load.wait_for(100)
-        server.stop()
-    assert list(config.resolved_queue_directory.glob("*.queue")) == []
 
 
 @pytest.mark.parametrize("worker", ["uvicorn.workers.UvicornWorker", "asgi"])
@@ -227,18 +219,3 @@ def test_the_server_serves_while_segments_cannot_be_written_and_writes_them_once
     assert load.failed == set()
     assert_each_answer_is_recorded(config.directory, load)
     assert_books_balance(config.directory)
-
-
-def test_a_queue_that_cannot_be_had_stops_uvicorn_at_start_naming_the_parameter(
-    configure: Configure, tmp_path: Path
-) -> None:
-    from tests.kit.servers import Server
-
-    (tmp_path / "file").write_bytes(b"")
-    config = configure(queue_directory=tmp_path / "file")
-    server = Server(config, ["uvicorn", "served_app:app", "--app-dir", str(HERE), "--port", "{port}"])
-    try:
-        assert server.process.wait(30) != 0
-        assert "queue_directory" in server.stop()
-    finally:
-        server.end()
