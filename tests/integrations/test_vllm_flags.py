@@ -34,7 +34,7 @@ from tests.integrations.vllm_server import (
 from tests.kit.books import assert_books_balance
 from tests.kit.servers import free_port
 from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, read_records, wait_until
-from tests.project.test_docs_shell import commands
+from tests.project.test_docs_blocks import commands
 
 pytestmark = pytest.mark.vllm
 
