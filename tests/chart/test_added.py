@@ -40,10 +40,7 @@ def deployment(name: str, **labels: str) -> dict[str, Any]:
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": selector},
-            "template": {"metadata": {"labels": selector}, "spec": pod},
-        },
+        "spec": {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": pod}},
     }
 
 

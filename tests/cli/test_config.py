@@ -46,19 +46,11 @@ def test_show_says_of_each_value_where_it_comes_from(file: Path, monkeypatch: py
     monkeypatch.setenv("INFERENCE_LOGGING_ROTATE_INTERVAL_S", "60")
     parameters = shown("--file", str(file), "--set", "rotate_interval_s=61")["parameters"]
     assert list(parameters) == [parameter.name for parameter in Config.describe()]
-    assert parameters["service_name"] == {
-        "value": "chat",
-        "unit": "",
-        "origin": f"file {file}",
-    }
+    assert parameters["service_name"] == {"value": "chat", "unit": "", "origin": f"file {file}"}
     assert parameters["flush_records"] == {
         "value": 8, "unit": "records", "origin": "environment INFERENCE_LOGGING_FLUSH_RECORDS"
     }  # fmt: skip
-    assert parameters["rotate_interval_s"] == {
-        "value": 61.0,
-        "unit": "s",
-        "origin": "keyword",
-    }
+    assert parameters["rotate_interval_s"] == {"value": 61.0, "unit": "s", "origin": "keyword"}
     assert parameters["level"]["origin"] == "default"
     assert parameters["queue_bytes"]["value"] == 131072
 
@@ -66,11 +58,7 @@ def test_show_says_of_each_value_where_it_comes_from(file: Path, monkeypatch: py
 def test_show_names_the_file_that_the_environment_names(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERENCE_LOGGING_CONFIG_FILE", str(file))
     parameters = shown()["parameters"]
-    assert parameters["service_name"] == {
-        "value": "chat",
-        "unit": "",
-        "origin": f"file {file}",
-    }
+    assert parameters["service_name"] == {"value": "chat", "unit": "", "origin": f"file {file}"}
     assert parameters["config_file"]["origin"] == "environment INFERENCE_LOGGING_CONFIG_FILE"
 
 
@@ -84,10 +72,7 @@ def test_show_gives_what_follows_from_the_parameters() -> None:
     assert shown("--set", "sample_ratio=0")["derived"]["sample_th"] is None
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [(), ("--set", "sink=null", "--set", "chunks=off", "--set", "sample_ratio=1e-5")],
-)
+@pytest.mark.parametrize("settings", [(), ("--set", "sink=null", "--set", "chunks=off", "--set", "sample_ratio=1e-5")])
 def test_what_show_prints_is_a_configuration_file_with_the_same_values(
     settings: tuple[str, ...], file: Path, tmp_path: Path
 ) -> None:
@@ -147,10 +132,7 @@ def test_a_setting_without_a_value_is_wrong_usage() -> None:
 def test_check_says_one_line_of_a_right_file(file: Path) -> None:
     result = run("config", "check", str(file))
     of = len(Config.describe())
-    assert (result.code, result.out) == (
-        0,
-        f"{file}: valid, 4 of {of} parameters set\n",
-    )
+    assert (result.code, result.out) == (0, f"{file}: valid, 4 of {of} parameters set\n")
 
 
 def test_check_says_each_problem_on_a_line_of_its_own(tmp_path: Path) -> None:
@@ -261,15 +243,10 @@ def test_show_changed_leaves_the_defaults_out(file: Path, monkeypatch: pytest.Mo
     assert run("config", "show", "--changed").out == "version: 1\n"
 
 
-def test_check_without_a_file_checks_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_check_without_a_file_checks_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFERENCE_LOGGING_FLUSH_RECORDS", "9")
     result = run("config", "check")
-    assert (result.code, result.out.split(" of ")[0]) == (
-        0,
-        "environment and file: valid, 1",
-    )
+    assert (result.code, result.out.split(" of ")[0]) == (0, "environment and file: valid, 1")
     monkeypatch.setenv("INFERENCE_LOGGING_LEVEL", "wrong")
     result = run("config", "check")
     assert (result.code, result.out.split("=")[0]) == (1, "level")

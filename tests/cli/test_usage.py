@@ -228,13 +228,7 @@ def environment(served: Path) -> dict[str, str]:
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if "--follow" not in example])
 def test_the_example_runs(example: str, served: Path, environment: dict[str, str]) -> None:
     done = subprocess.run(
-        ["bash", "-c", example],
-        cwd=served,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        ["bash", "-c", example], cwd=served, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     is_past = "stats" in example and "--since 2h" in example  # the records are of a day in 2026
     nothing = "inference-logging stats: nothing: no request arrived in that time\n" if is_past else ""

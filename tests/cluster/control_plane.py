@@ -68,12 +68,7 @@ class ControlPlane:
         """Run kubectl or helm against this control plane, with nothing of the user's own settings."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.directory), "KUBECONFIG": str(self.kubeconfig)}
         return subprocess.run(
-            [self.programs[name], *arguments],
-            env=environment,
-            input=given,
-            check=False,
-            capture_output=True,
-            text=True,
+            [self.programs[name], *arguments], env=environment, input=given, check=False, capture_output=True, text=True
         )
 
     def kubectl(self, *arguments: str | Path, given: str | None = None) -> str:

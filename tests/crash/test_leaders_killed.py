@@ -252,11 +252,7 @@ def test_families_killed_while_their_queue_directory_is_full_and_freed_lose_noth
     with small_file_system(tmp_path / "shm", "48m") as place:
         room = Room(place)
         figures = play(
-            room.play,
-            produce_and_fork,
-            queue_directory=place / "queues",
-            queue_bytes=QUEUE_BYTES,
-            in_flight_slots=64,
+            room.play, produce_and_fork, queue_directory=place / "queues", queue_bytes=QUEUE_BYTES, in_flight_slots=64
         )
     assert figures.children > 0
     assert figures.refused > 0

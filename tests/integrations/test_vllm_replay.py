@@ -27,10 +27,7 @@ ASKED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "prompt": ("/v1/completions", {"prompt": "once upon a time", **EXACTLY}),
     "refused": (CHAT, {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 50_000}),
-    "left": (
-        CHAT,
-        {"messages": [{"role": "user", "content": "go on"}], **EXACTLY, "max_tokens": 4000, "stream": True},
-    ),
+    "left": (CHAT, {"messages": [{"role": "user", "content": "go on"}], **EXACTLY, "max_tokens": 4000, "stream": True}),
 }
 LEFT_AFTER: Final = 3
 """Chunks that the client of the request ``left`` waits for."""

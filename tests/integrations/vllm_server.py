@@ -226,10 +226,7 @@ BODIES = {
         "max_tokens": LONG,
         "ignore_eos": True,
     },
-    "/v1/messages": {
-        "messages": [{"role": "user", "content": "tell me a story"}],
-        "max_tokens": LONG,
-    },
+    "/v1/messages": {"messages": [{"role": "user", "content": "tell me a story"}], "max_tokens": LONG},
     "/v1/responses": {"input": "tell me a story", "max_output_tokens": LONG, "ignore_eos": True},
 }
 

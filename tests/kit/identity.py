@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware
+from tests.kit import support
 from tests.kit.support import Client, body_messages, http_scope, read_lines
 
 KEY = bytes(range(32))
@@ -33,6 +34,12 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
         pass
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"ok"})
+
+
+def saying(content: object) -> App:
+    """Return an application that answers with this JSON."""
+    messages = support.answer(json.dumps(content).encode(), content_type=b"application/json")
+    return support.replying(*messages)
 
 
 def served(

@@ -70,10 +70,7 @@ class Vendor(NamedTuple):
 
 VENDORS: Final = {
     "vllm": Vendor(
-        vllm_server.VENV,
-        (vllm_server.MODEL,),
-        MappingProxyType(vllm_server.ON_CPU),
-        vllm_server.require_vllm,
+        vllm_server.VENV, (vllm_server.MODEL,), MappingProxyType(vllm_server.ON_CPU), vllm_server.require_vllm
     ),
     "triton": Vendor(
         triton_server.VENV,

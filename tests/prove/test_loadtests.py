@@ -269,11 +269,7 @@ def test_the_page_says_what_the_kept_result_says() -> None:
 
 def test_lag_is_the_time_in_which_the_fleet_accepts_what_waits_and_a_cost_is_for_a_record() -> None:
     shippers = {"records": {"own": 100, "following": 0}, "cpu_s": {"own": 0.2, "following": 0.0}}
-    kept = {
-        "kafka": {"accepted": 100},
-        "curve": [(1.0, 10, 12), (2.0, 40, 20), (3.0, 60, 0)],
-        "shippers": shippers,
-    }
+    kept = {"kafka": {"accepted": 100}, "curve": [(1.0, 10, 12), (2.0, 40, 20), (3.0, 60, 0)], "shippers": shippers}
     assert fleet_page.worst_lag_s({"seconds": 50.0}, kept, 0.0, 3.0) == 10.0
     assert fleet_page.worst_lag_s({"seconds": 50.0}, kept, 0.0, 2.0) == 0.0
     assert [fleet_page.cost_us(kept, kind) for kind in fleet_page.SHIPPERS] == [2000.0, None]

@@ -323,11 +323,7 @@ def test_filters_are_those_of_tail_and_times_are_arrivals(directory: Path) -> No
             ["--where", "outcome=error"],
             "mooncake cannot hold them (no_input_tokens): the answers had no usage",
         ),
-        (
-            "openai-jsonl",
-            ["--where", "outcome=error"],
-            "openai-jsonl cannot hold them (no_body): set capture_body: ",
-        ),
+        ("openai-jsonl", ["--where", "outcome=error"], "openai-jsonl cannot hold them (no_body): set capture_body: "),
         ("sharegpt", ["--where", "outcome=error"], "sharegpt cannot hold them (no_text): set capture_input: full and"),
         ("perfetto", ["--trace", "4BF9"], "no trace_id begins with 4bf9"),
         ("perfetto", ["--where", "duration_s>100ms"], "no record has duration_s>100ms: duration_s is a number, but"),

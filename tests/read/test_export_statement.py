@@ -51,9 +51,7 @@ def export(config: Config, *options: str, form: str = "mooncake") -> tuple[Done,
     return done, json.loads(path.read_text())
 
 
-def test_of_a_closed_server_everything_is_exported_and_the_statement_says_so(
-    recording: Recording,
-) -> None:
+def test_of_a_closed_server_everything_is_exported_and_the_statement_says_so(recording: Recording) -> None:
     recorded = recording()
     serve(recorded, 5)
     assert get_logger("t").info("not a request")

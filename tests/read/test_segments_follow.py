@@ -68,11 +68,7 @@ def test_follow_goes_on_with_the_next_segment_and_misses_nothing_of_the_old(
 
     changes: list[Change] = []
     assert numbers(until_set(tmp_path, rotate, begin="start", on_change=changes.append)) == [1, 2, 3]
-    assert [(change.kind, change.segment.number) for change in changes] == [
-        ("begun", 1),
-        ("begun", 2),
-        ("ended", 1),
-    ]
+    assert [(change.kind, change.segment.number) for change in changes] == [("begun", 1), ("begun", 2), ("ended", 1)]
 
 
 def test_follow_reads_a_line_longer_than_a_block_whole(tmp_path: Path) -> None:

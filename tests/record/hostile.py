@@ -149,9 +149,7 @@ def server(script: Script, seen: Seen) -> tuple[Callable[[], Awaitable[object]],
 
 
 def drive(
-    script: Script,
-    wrap: Callable[[ServeHttp], ServeHttp] = lambda app: app,
-    most_suspensions: int = _MOST_SUSPENSIONS,
+    script: Script, wrap: Callable[[ServeHttp], ServeHttp] = lambda app: app, most_suspensions: int = _MOST_SUSPENSIONS
 ) -> Seen:
     """Serve ``script`` with its application behind ``wrap`` and return what was seen."""
     seen = Seen()

@@ -29,10 +29,7 @@ SIZE = "http.response.body.size"
 
 
 def recorded_of(
-    recorded: Recorded,
-    *sent: MutableMapping[str, Any],
-    incoming: list[object] | None = None,
-    extensions: object = None,
+    recorded: Recorded, *sent: MutableMapping[str, Any], incoming: list[object] | None = None, extensions: object = None
 ) -> Any:
     """Serve an application that sends ``sent`` (and receives ``incoming`` before the last message)."""
     receives: list[Action] = [Receive() for _ in incoming or []]

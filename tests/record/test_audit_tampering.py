@@ -345,9 +345,7 @@ def test_when_the_leading_process_is_killed_the_others_awaits_go_on(parameters: 
 
 
 @pytest.mark.servers
-def test_a_sidecar_commits_for_others_and_the_next_one_takes_over_when_it_is_killed(
-    parameters: dict[str, Any],
-) -> None:
+def test_a_sidecar_commits_for_others_and_the_next_one_takes_over_when_it_is_killed(parameters: dict[str, Any]) -> None:
     parameters["listener"] = "external"
     with producer(parameters) as one, producer(parameters) as other, sidecar(parameters) as first:
         acknowledged = read(one, 100) | read(other, 100)

@@ -28,9 +28,7 @@ def by_message(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
     return found
 
 
-def test_a_rare_message_beside_a_flood_is_kept_entirely_and_the_flood_is_thinned(
-    recording: Recording,
-) -> None:
+def test_a_rare_message_beside_a_flood_is_kept_entirely_and_the_flood_is_thinned(recording: Recording) -> None:
     recorded, log = recording(budget_records_s=BUDGET), get_logger("app")
     accepted = 0
     for number in range(FLOOD):
@@ -145,9 +143,7 @@ def test_within_requests_a_flood_is_thinned_by_trace_so_that_a_request_is_kept_w
     assert len({record["trace_id"] for record in thinned} & kept["second"]) > len(thinned) / 2
 
 
-def test_requests_and_application_records_share_one_budget_and_made_up_paths_get_no_more(
-    recording: Recording,
-) -> None:
+def test_requests_and_application_records_share_one_budget_and_made_up_paths_get_no_more(recording: Recording) -> None:
     recorded, log = recording(budget_records_s=BUDGET), get_logger("app")
 
     wrapped = recorded.wrap(doing(lambda: log.info("served")))

@@ -334,9 +334,7 @@ KEYS = st.sampled_from(
     ]
 )
 DOCUMENTS = st.recursive(
-    st.just(SECRET),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
-    max_leaves=12,
+    st.just(SECRET), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=12
 )
 
 

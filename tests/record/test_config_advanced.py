@@ -90,10 +90,7 @@ WRONG: list[tuple[Any, str]] = [
         "advanced.queue_byte=7 ({origin}): unknown parameter, the nearest known is queue_bytes, outside of the group",
     ),
     ({"level": "INFO"}, "advanced.level='INFO' ({origin}): must stand outside of the group, as level"),
-    (
-        {"stuck_after_s": 2},
-        "advanced.stuck_after_s=2 ({origin}): must be given once, but stuck_after_s=1 is there too",
-    ),
+    ({"stuck_after_s": 2}, "advanced.stuck_after_s=2 ({origin}): must be given once, but stuck_after_s=1 is there too"),
     ({"flush_records": 0}, "flush_records=0 ({origin}): must be a whole number from 1 to 1000000 (records)"),
 ]
 

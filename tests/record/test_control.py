@@ -75,9 +75,7 @@ def test_a_level_ends_by_itself_and_the_listener_puts_its_end_on_record(recorded
     assert reported["who"] == f"the listener, pid {os.getpid()}: its time is over"
 
 
-def test_a_sampling_ratio_holds_for_the_next_request_those_of_routes_included(
-    recording: Recording,
-) -> None:
+def test_a_sampling_ratio_holds_for_the_next_request_those_of_routes_included(recording: Recording) -> None:
     recorded = recording(sample_ratio=0, sample_routes={"/kept": 0})
     for path in ("/", "/kept"):
         recorded.serve(replying(*answer(b"x")), http_scope(path))
@@ -138,9 +136,7 @@ def failing(*parts: bytes) -> App:
     return app
 
 
-def test_the_next_errors_have_their_timeline_and_only_as_many_as_are_wanted(
-    recording: Recording,
-) -> None:
+def test_the_next_errors_have_their_timeline_and_only_as_many_as_are_wanted(recording: Recording) -> None:
     recorded = recording(chunks="summary")
     control(recorded.config, "capture", "--errors", "2")
 

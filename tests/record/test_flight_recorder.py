@@ -94,9 +94,7 @@ def test_a_server_killed_in_the_middle_of_streams_reports_of_each_what_it_had_se
         assert (record["sampled_by"], record["adjusted_count"]) == ("error", 1.0)
 
 
-def test_a_request_killed_before_its_answer_reports_the_model_that_it_asked_for(
-    configure: Configure,
-) -> None:
+def test_a_request_killed_before_its_answer_reports_the_model_that_it_asked_for(configure: Configure) -> None:
     config = configure()
     short = b'{"model": "small", "stream": true, "max_tokens": 7}'
     # As clients write it: the messages first, so that the model stands in the last bytes.

@@ -290,9 +290,7 @@ def test_a_hundred_thousand_headers_leave_one_record(recorded: Recorded, tail: T
     assert len(str(serve_both(recorded, tail, script))) < 2000
 
 
-def test_the_largest_record_that_the_configuration_allows_holds_the_longest_texts(
-    recording: Recording,
-) -> None:
+def test_the_largest_record_that_the_configuration_allows_holds_the_longest_texts(recording: Recording) -> None:
     limits = {"capture_head_bytes": 1 << 20, "capture_tail_bytes": 1 << 20, "chunk_timeline_limit": 1000}
     # Exactly what the configuration asks for at least, so that what it sets aside for texts must be enough.
     with pytest.raises(ConfigError) as refused:

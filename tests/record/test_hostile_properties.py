@@ -203,12 +203,7 @@ def test_with_and_without_the_middleware_everyone_sees_the_same(recorded: Record
     incoming=st.lists(_body, min_size=1, max_size=1),
 )
 def test_texts_and_sizes_of_a_legal_request_are_read_back_as_they_were(
-    recorded: Recorded,
-    tail: Tail,
-    actions: list[Action],
-    texts: dict[str, str],
-    client: str,
-    incoming: list[bytes],
+    recorded: Recorded, tail: Tail, actions: list[Action], texts: dict[str, str], client: str, incoming: list[bytes]
 ) -> None:
     scope = {**http_scope(), "client": (client, 1), **texts}
     messages: list[object] = [{"type": "http.request", "body": body} for body in incoming]

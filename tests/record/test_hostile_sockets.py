@@ -308,10 +308,7 @@ async def large_parts(scope: Any, receive: Any, send: Any) -> None:
 def run(served: Callable[[Any, Any, Any], Any]) -> int:
     """Serve one JSON request to its end, in which nothing ever waits; return what was resident amid it."""
     measured: list[int] = []
-    scope = {
-        **http_scope("/v1/chat/completions", "POST", JSON),
-        "measure": lambda: measured.append(resident_bytes()),
-    }
+    scope = {**http_scope("/v1/chat/completions", "POST", JSON), "measure": lambda: measured.append(resident_bytes())}
     with pytest.raises(StopIteration):
         served(scope, receive, send).send(None)
     return measured[0] if measured else 0

@@ -15,7 +15,7 @@ from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.errors import ConfigError
 from inference_logging.read.segments.columns import FIELDS
 from tests.kit.command_line import run
-from tests.kit.identity import BODY, HEADERS, NAMES, SECRET, answer, everything, keyed_hash, records_of, served
+from tests.kit.identity import BODY, HEADERS, NAMES, SECRET, answer, everything, keyed_hash, records_of, saying, served
 from tests.kit.signatures import Configure
 from tests.kit.support import Client, http_scope, read_lines, serve_one
 from tests.ship.endpoint import Collector, collector
@@ -101,14 +101,7 @@ def test_more_headers_than_there_may_be_are_refused() -> None:
 
 def test_requests_and_tokens_are_counted_by_listed_tenant_and_the_rest_as_other(configure: Configure) -> None:
     config = configure(record_headers=["x-tenant=tenant.id"], metrics_tenants=["acme", "b"], metrics_path="/metrics")
-
-    async def app(_scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        usage = {"id": "1", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(usage).encode()})
-
+    app = saying({"id": "1", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 5}})
     tenants = ["acme", "acme", "x", "y", "b", None]
     with Logger(config) as logger:
         records_of(config, [{"x-tenant": tenant} if tenant else {} for tenant in tenants], BODY, app)
@@ -138,14 +131,7 @@ def test_the_provider_stands_in_records_of_operations_only_and_the_header_says_w
 ) -> None:
     config = configure(provider_name="vllm", semconv="next")
     usage = {"id": "1", "usage": {"input_tokens": 9, "cache_creation_input_tokens": 4}}
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(usage).encode()})
-
-    record = served(config, {}, BODY, app)
+    record = served(config, {}, BODY, saying(usage))
     assert record["gen_ai.provider.name"] == "vllm"
     assert record["gen_ai.usage.cache_write.input_tokens"] == 4
     header = read_lines(config.directory)[0]

@@ -376,10 +376,7 @@ def test_a_call_that_is_refused_is_said_once_per_call_site_without_its_text(
     reasons = ("cannot be formatted (TypeError)", "message", "oversize", "serialize_error")
     for line, why in zip(lines, reasons, strict=True):
         assert why in line
-    assert recorded.logger.stats()["dropped"] == {
-        "oversize": {"INFO": 3},
-        "serialize_error": {"INFO": 6, "ERROR": 3},
-    }
+    assert recorded.logger.stats()["dropped"] == {"oversize": {"INFO": 3}, "serialize_error": {"INFO": 6, "ERROR": 3}}
 
 
 def test_arguments_that_cannot_be_shown_do_not_raise(recorded: Recorded) -> None:

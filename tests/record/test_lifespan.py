@@ -30,9 +30,7 @@ def footers(directory: Path) -> list[dict[str, Any]]:
     return [line for line in read_lines(directory) if line["event_name"] == "segment.footer"]
 
 
-def test_requests_are_written_and_the_segment_is_closed_when_the_lifespan_ends(
-    configure: Configure,
-) -> None:
+def test_requests_are_written_and_the_segment_is_closed_when_the_lifespan_ends(configure: Configure) -> None:
     app, config = FastAPI(), configure(flush_interval_s=60, flush_records=1_000_000)
     app.add_middleware(InferenceLoggingMiddleware, config=config)
     app.get("/")(lambda: "served")
@@ -95,9 +93,7 @@ def test_an_application_without_lifespan_gets_one_from_the_middleware(configure:
     assert len(footers(config.directory)) == 1
 
 
-def test_a_failing_startup_of_the_application_stays_a_failure_and_its_records_are_written(
-    configure: Configure,
-) -> None:
+def test_a_failing_startup_of_the_application_stays_a_failure_and_its_records_are_written(configure: Configure) -> None:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if get_logger("app").error("no GPU"):
@@ -177,9 +173,7 @@ def test_a_wrong_value_in_the_environment_is_a_failed_startup_that_names_it(monk
     assert "chunks='bogus' (environment INFERENCE_LOGGING_CHUNKS): must be one of" in said
 
 
-def test_a_server_with_a_wrong_value_ends_and_says_so_instead_of_failing_each_request(
-    configure: Configure,
-) -> None:
+def test_a_server_with_a_wrong_value_ends_and_says_so_instead_of_failing_each_request(configure: Configure) -> None:
     server = Server(
         configure(),
         ["uvicorn", "served_app:app", "--app-dir", str(HERE), "--port", "{port}"],
@@ -229,9 +223,7 @@ def test_the_same_application_can_be_started_again_in_the_same_process(configure
     assert len(footers(config.directory)) == 3
 
 
-def test_two_applications_of_one_process_share_one_logger_and_the_last_one_closes_it(
-    configure: Configure,
-) -> None:
+def test_two_applications_of_one_process_share_one_logger_and_the_last_one_closes_it(configure: Configure) -> None:
     config = configure()
     apps = [FastAPI(), FastAPI()]
     for app in apps:
@@ -246,9 +238,7 @@ def test_two_applications_of_one_process_share_one_logger_and_the_last_one_close
     assert len({record["boot_id"] for record in records}) == 1
 
 
-def test_a_drain_that_passes_its_deadline_ends_and_the_next_start_writes_what_was_left(
-    configure: Configure,
-) -> None:
+def test_a_drain_that_passes_its_deadline_ends_and_the_next_start_writes_what_was_left(configure: Configure) -> None:
     app, config = FastAPI(), configure(listener="external", drain_deadline_s=0)
     app.add_middleware(InferenceLoggingMiddleware, config=config)
     app.get("/")(lambda: "served")

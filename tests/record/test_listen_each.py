@@ -66,11 +66,7 @@ def test_pods_are_found_as_they_come_and_each_record_is_written_once_whichever_p
         sidecar.kill()
         node.produce("chat/b", range(1_000 + life, 1_001 + life), users[1])
         sidecar = node.listen()
-    expected = {
-        "chat/a": [*range(350)],
-        "chat/b": [*range(50, 350), 1_000, 1_001, 1_002],
-        "tools/a": [*range(50, 350)],
-    }
+    expected = {"chat/a": [*range(350)], "chat/b": [*range(50, 350), 1_000, 1_001, 1_002], "tools/a": [*range(50, 350)]}
     with sidecar:
         for pod, numbers in expected.items():
             node.wait_for(pod, numbers)

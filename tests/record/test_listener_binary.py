@@ -102,10 +102,7 @@ def test_a_wrong_variable_is_named_with_where_it_comes_from(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "version: 1\nadditional_sinks:\n  - stdout\n",
-            "config_file='{}': this program reads JSON",
-        ),
+        ("version: 1\nadditional_sinks:\n  - stdout\n", "config_file='{}': this program reads JSON"),
         ("version: 1\nsink: 'file'\n", "config_file='{}': this program reads JSON"),
         ("version: 1\nsink: files\n", 'sink="files" (file): must be file, '),
         ("[]", "config_file='{}': must be a mapping of parameters to values"),

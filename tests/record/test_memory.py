@@ -41,9 +41,7 @@ def fill(recorded: Recorded) -> int:
 
 
 @pytest.mark.servers
-def test_a_full_queue_has_the_size_that_was_configured_and_counts_what_it_refuses(
-    recording: Recording,
-) -> None:
+def test_a_full_queue_has_the_size_that_was_configured_and_counts_what_it_refuses(recording: Recording) -> None:
     recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     accepted = fill(recorded)
     stats = recorded.logger.stats()
@@ -70,9 +68,7 @@ def test_info_is_refused_at_four_fifths_and_warnings_still_find_room(recording: 
 
 
 @pytest.mark.servers
-def test_what_a_full_queue_refused_is_reported_in_band_once_there_is_a_listener(
-    recording: Recording,
-) -> None:
+def test_what_a_full_queue_refused_is_reported_in_band_once_there_is_a_listener(recording: Recording) -> None:
     blocked = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     accepted = fill(blocked)
     listening = recording()
@@ -86,9 +82,7 @@ def test_what_a_full_queue_refused_is_reported_in_band_once_there_is_a_listener(
 
 
 @pytest.mark.servers
-def test_under_a_full_queue_neither_logging_nor_serving_makes_the_process_grow(
-    recording: Recording,
-) -> None:
+def test_under_a_full_queue_neither_logging_nor_serving_makes_the_process_grow(recording: Recording) -> None:
     recorded = recording(listener="external", drain_deadline_s=0, queue_bytes=MIB)
     served = recorded.wrap(replying(*answer(*[b"data: x\n\n"] * 20, content_type=b"text/event-stream")))
     headers = [(b"content-type", b"application/json")]

@@ -254,9 +254,7 @@ def test_a_registry_has_one_collector_only() -> None:
         register_metrics(registry)
 
 
-def test_the_default_registry_shows_them_while_the_middleware_is_open_if_so_configured(
-    recording: Recording,
-) -> None:
+def test_the_default_registry_shows_them_while_the_middleware_is_open_if_so_configured(recording: Recording) -> None:
     def accepted() -> float | None:
         return REGISTRY.get_sample_value("inference_logging_records_accepted_total")
 
@@ -360,11 +358,7 @@ def expected_histograms(records: Iterable[dict[str, Any]]) -> dict[tuple[str, ..
             ("gen_ai_server_request_duration_seconds", record["duration_s"], (error,)),
             ("gen_ai_server_time_to_first_chunk_seconds", record.get("gen_ai.response.time_to_first_chunk"), ()),
             ("gen_ai_server_time_per_chunk_seconds", record.get("chunk_gap_mean_us"), ()),
-            (
-                "gen_ai_server_time_per_output_token_seconds",
-                record.get("gen_ai.response.time_per_output_token"),
-                (),
-            ),
+            ("gen_ai_server_time_per_output_token_seconds", record.get("gen_ai.response.time_per_output_token"), ()),
         ]:
             if found is not None and (more or not error):
                 seconds = found / 1e6 if name.endswith("per_chunk_seconds") else found

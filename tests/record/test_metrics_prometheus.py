@@ -226,9 +226,7 @@ def assert_nothing_went_back(before: dict[str, float], after: dict[str, float]) 
 
 
 @pytest.mark.servers
-def test_any_worker_answers_for_all_and_no_counter_goes_back_when_one_is_killed(
-    configure: Configure,
-) -> None:
+def test_any_worker_answers_for_all_and_no_counter_goes_back_when_one_is_killed(configure: Configure) -> None:
     config = configure(metrics_path="/metrics")
     command = ("uvicorn", "served_app:app", "--app-dir", str(HERE), "--port", "{port}", "--workers", str(WORKERS))
     with serving(config, *command, INFERENCE_LOGGING_SKIP_PATHS="/scraped,/stats") as server:

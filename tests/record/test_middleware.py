@@ -356,9 +356,7 @@ def test_a_request_whose_coroutine_is_thrown_away_leaves_its_record(recorded: Re
     assert recorded.request()["outcome"] == "server_shutdown"
 
 
-def test_a_thousand_requests_at_once_leave_a_thousand_records_with_ids_of_their_own(
-    recording: Recording,
-) -> None:
+def test_a_thousand_requests_at_once_leave_a_thousand_records_with_ids_of_their_own(recording: Recording) -> None:
     recorded = recording(queue_bytes=16 << 20)
     gate = asyncio.Event()
     arrived = []

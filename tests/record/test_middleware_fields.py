@@ -175,12 +175,7 @@ CHUNK_KEYS = {
 
 @pytest.mark.parametrize(
     ("mode", "keys"),
-    [
-        ("off", set()),
-        ("summary", CHUNK_KEYS),
-        ("timeline", {*CHUNK_KEYS, "chunk_gaps_us"}),
-        ("events", CHUNK_KEYS),
-    ],
+    [("off", set()), ("summary", CHUNK_KEYS), ("timeline", {*CHUNK_KEYS, "chunk_gaps_us"}), ("events", CHUNK_KEYS)],
 )
 def test_the_chunk_mode_decides_which_chunk_fields_there_are(recording: Recording, mode: str, keys: set[str]) -> None:
     recorded = recording(chunks=mode)
@@ -203,12 +198,7 @@ class Kind(str):
 
 
 def test_the_kind_of_a_message_is_its_text_whatever_the_object(recorded: Recorded) -> None:
-    kinds = [
-        "http.response.body",
-        b"http.response.body".decode(),
-        Kind("http.response.body"),
-        "http.response.debug",
-    ]
+    kinds = ["http.response.body", b"http.response.body".decode(), Kind("http.response.body"), "http.response.debug"]
     for turn in range(12):
         start, *parts, end = answer(b"a", b"bc", b"def", b"g")
         for position, part in enumerate(parts):

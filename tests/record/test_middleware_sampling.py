@@ -178,9 +178,7 @@ def test_a_wrong_sampler_setting_stops_at_start_not_at_the_first_request(configu
     assert sampler(config).head(HIGH, "/x") == (False, 0.0, "skipped")
 
 
-def test_a_client_chooses_by_its_ids_neither_that_it_is_recorded_nor_that_it_is_not(
-    recording: Recording,
-) -> None:
+def test_a_client_chooses_by_its_ids_neither_that_it_is_recorded_nor_that_it_is_not(recording: Recording) -> None:
     recorded = recording(sample_ratio=0.25)
     for number in range(400):
         high, low = f"{TRACE_ID_HALF}{2**64 - 1 - number:016x}", f"{TRACE_ID_HALF}{number + 1:016x}"

@@ -102,9 +102,7 @@ def test_a_start_in_another_configurations_queue_directory_is_refused_and_names_
         assert difference in str(refused.value)
 
 
-def test_parameters_that_do_not_say_where_or_how_records_are_written_may_differ(
-    configure: Configure,
-) -> None:
+def test_parameters_that_do_not_say_where_or_how_records_are_written_may_differ(configure: Configure) -> None:
     with Logger(configure()), Logger(configure(flush_interval_s=0.1, level="DEBUG", retention_s=60.0)):
         pass
 
@@ -177,9 +175,7 @@ def test_recover_does_not_write_into_a_directory_that_nobody_named(configure: Co
     assert f'directory is "{config.directory}" there and "{Path("logs").absolute()}" here' in done.err
 
 
-def test_recover_by_the_configuration_in_the_queue_directory_writes_as_the_producers_said(
-    configure: Configure,
-) -> None:
+def test_recover_by_the_configuration_in_the_queue_directory_writes_as_the_producers_said(configure: Configure) -> None:
     config = configure()
     leave_behind(config)
     assert config.queue_directory is not None

@@ -140,9 +140,7 @@ def log_until_killed(config: Config, report: int) -> NoReturn:
         log_many(10)
 
 
-def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(
-    configure: Configure,
-) -> None:
+def test_a_killed_listener_is_replaced_and_every_accepted_record_arrives_once(configure: Configure) -> None:
     config = configure()
     started, report = os.pipe()
     pid = in_child(lambda: log_until_killed(config, report))

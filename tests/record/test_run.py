@@ -50,9 +50,7 @@ SERVERS = {
     "hypercorn": ["-m", "hypercorn", "plain:app", "--bind", "127.0.0.1:{port}"],
     "granian": ["-m", "granian", "--interface", "asgi", "--port", "{port}", "plain:app"],
     "granian without lifespan": ["-m", "granian", "--interface", "asginl", "--port", "{port}", "plain:app"],
-    "gunicorn": [
-        *("-m", "gunicorn", "-k", "uvicorn.workers.UvicornWorker", "--bind", "127.0.0.1:{port}", "plain:app"),
-    ],
+    "gunicorn": [*("-m", "gunicorn", "-k", "uvicorn.workers.UvicornWorker", "--bind", "127.0.0.1:{port}", "plain:app")],
     "gunicorn's own worker": ["-m", "gunicorn", "-k", "asgi", "-w", "2", "--bind", "127.0.0.1:{port}", "plain:app"],
 }
 

@@ -266,9 +266,7 @@ def test_a_path_that_is_no_text_is_refused() -> None:
         Config(directory=Path("/tmp/\udcff"))
 
 
-def test_a_configuration_that_was_changed_into_a_wrong_one_is_refused_when_it_is_opened(
-    configure: Configure,
-) -> None:
+def test_a_configuration_that_was_changed_into_a_wrong_one_is_refused_when_it_is_opened(configure: Configure) -> None:
     changed = configure().model_copy(update={"max_record_bytes": 1 << 20, "quota_bytes": 1})
     with pytest.raises(ConfigError, match="a quarter of queue_bytes") as refused:
         Logger(changed)

@@ -175,9 +175,7 @@ def test_each_header_has_the_resource_and_no_line_unless_it_is_asked_for(
     assert not any("resource" in line for line in others)
 
 
-def test_each_record_has_the_resource_as_its_last_member_where_it_is_asked_for(
-    configure: Configure,
-) -> None:
+def test_each_record_has_the_resource_as_its_last_member_where_it_is_asked_for(configure: Configure) -> None:
     header, *others = lines_of(configure(resource_on_lines="on", resource="a=1\nb=x=y"))
     records = [line for line in others if "pid" in line]
     assert len(records) >= 1
@@ -197,8 +195,7 @@ def test_a_variable_of_otel_that_is_wrong_is_reported_and_nothing_of_it_is_used(
 
 
 @pytest.mark.parametrize(
-    ("resource", "value"),
-    [({"a b": "1"}, "a b"), ({"a": ""}, "''"), ({"a": "x" * 513}, "xxx"), ("a=1\na=2", "a=1")],
+    ("resource", "value"), [({"a b": "1"}, "a b"), ({"a": ""}, "''"), ({"a": "x" * 513}, "xxx"), ("a=1\na=2", "a=1")]
 )
 def test_an_attribute_that_cannot_be_is_refused_by_parameter_and_value(resource: Any, value: str) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -276,10 +273,7 @@ def test_an_event_named_like_the_listeners_own_is_refused_by_name(configure: Con
 def records() -> list[dict[str, Any]]:
     """Return records of which some are named like framing and like what a listener reports."""
     names = ["segment.header", "segment.footer", "process.ended", "log.dropped"]
-    return [
-        *(forged(name, number + 1, **FRAMING[number % 2]) for number, name in enumerate(names)),
-        log(9, n=4),
-    ]
+    return [*(forged(name, number + 1, **FRAMING[number % 2]) for number, name in enumerate(names)), log(9, n=4)]
 
 
 def test_a_record_named_like_framing_is_read_followed_shipped_counted_and_queried(tmp_path: Path) -> None:

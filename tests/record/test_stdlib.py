@@ -180,9 +180,7 @@ def test_the_handler_obeys_the_levels_of_logging_and_not_the_configured_one(
     assert [record["message"] for record in recorded.records("log")] == ["let through"]
 
 
-def test_the_configured_level_decides_about_waiting_records_of_our_loggers_only(
-    configure: Configure,
-) -> None:
+def test_the_configured_level_decides_about_waiting_records_of_our_loggers_only(configure: Configure) -> None:
     config = configure(level="ERROR")
     # A process of its own: in this one, a logger of another test has been open.
     places = {"directory": str(config.directory), "queue_directory": str(config.queue_directory)}

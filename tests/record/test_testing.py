@@ -85,9 +85,7 @@ def test_a_stream_is_captured_when_it_has_ended() -> None:
     assert (request["outcome"], request["chunks"]) == ("ok", 3)
 
 
-def test_an_open_application_and_logger_go_on_in_their_own_directory_before_and_after(
-    configure: Configure,
-) -> None:
+def test_an_open_application_and_logger_go_on_in_their_own_directory_before_and_after(configure: Configure) -> None:
     config = configure(level="DEBUG")
     client = TestClient(make_app(config))
     with Logger(config) as own:

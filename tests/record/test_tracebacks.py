@@ -170,9 +170,7 @@ def test_a_message_of_any_length_leaves_the_request_its_record(recording: Record
     assert recorded.logger.stats()["dropped"] == {}
 
 
-def test_where_a_body_takes_the_room_the_record_is_written_with_less_of_the_stack(
-    recording: Recording,
-) -> None:
+def test_where_a_body_takes_the_room_the_record_is_written_with_less_of_the_stack(recording: Recording) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         while (await receive()).get("more_body"):
             pass

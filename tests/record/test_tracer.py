@@ -157,18 +157,6 @@ def test_an_answer_that_begins_within_a_span_of_the_application_is_still_the_ser
     assert ids_of(recorded.request()) == ids(tracer.span())
 
 
-def test_a_request_that_fails_before_its_answer_carries_the_server_span(
-    recorded: Recorded, tracer: Tracer, order: Order
-) -> None:
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        await receive()
-        raise ValueError("no answer")
-
-    with pytest.raises(ValueError, match="no answer"):
-        serve(tracer.mount(recorded, app, order))
-    assert ids_of(recorded.request()) == ids(tracer.span())
-
-
 @pytest.mark.parametrize("exclude_spans", EXCLUDED)
 def test_a_request_that_the_tracer_does_not_sample_carries_the_same_ids_everywhere(
     recorded: Recorded, order: Order, exclude_spans: Excluded

@@ -303,9 +303,7 @@ def test_inputs_that_cannot_be_read_at_the_end_are_reported_and_the_record_is_th
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_explicit_calls_record_the_inputs_of_a_request_that_fails_though_it_is_left_out(
-    recording: Recording,
-) -> None:
+def test_explicit_calls_record_the_inputs_of_a_request_that_fails_though_it_is_left_out(recording: Recording) -> None:
     recorded = recording(sample_ratio=0)
     log = RequestLog(arguments(), recorded.config)
     begun = log.begin([request(x())])

@@ -196,9 +196,7 @@ def test_a_record_that_cannot_be_made_is_no_failure_of_the_connection(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_connection_has_the_recorded_headers_of_its_handshake_and_what_the_application_sets(
-    keyed: Configure,
-) -> None:
+def test_a_connection_has_the_recorded_headers_of_its_handshake_and_what_the_application_sets(keyed: Configure) -> None:
     recorded = Recorded(keyed(record_headers=[*HEADERS, "x-user=enduser.id"]))
     kept: list[Any] = []
 

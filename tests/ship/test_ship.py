@@ -80,10 +80,7 @@ def scraped(port: int, expected: str) -> str:
 
 
 def test_what_servers_write_arrives_and_the_shipper_ends_after_the_listener(
-    recording: Recording,
-    start: Callable[..., subprocess.Popen[str]],
-    collector: Collector,
-    tmp_path: Path,
+    recording: Recording, start: Callable[..., subprocess.Popen[str]], collector: Collector, tmp_path: Path
 ) -> None:
     recorded = recording(directory=tmp_path / "segments")
     shipper = start("--to", collector.url, drain_deadline_s=60)
@@ -102,10 +99,7 @@ def test_what_servers_write_arrives_and_the_shipper_ends_after_the_listener(
 
 
 def test_a_shipper_that_is_killed_again_and_again_sends_every_record_and_a_batch_twice_at_most(
-    configure: Configure,
-    start: Callable[..., subprocess.Popen[str]],
-    collector: Collector,
-    tmp_path: Path,
+    configure: Configure, start: Callable[..., subprocess.Popen[str]], collector: Collector, tmp_path: Path
 ) -> None:
     config = configure(
         directory=tmp_path / "segments", rotate_bytes=65536, compress="zstd", compress_keep_segments=1, quota_bytes=0
@@ -170,10 +164,7 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def test_once_ends_though_servers_write_faster_than_it_ships(
-    configure: Configure,
-    start: Callable[..., subprocess.Popen[str]],
-    collector: Collector,
-    tmp_path: Path,
+    configure: Configure, start: Callable[..., subprocess.Popen[str]], collector: Collector, tmp_path: Path
 ) -> None:
     config, ended = configure(directory=tmp_path / "segments", flush_interval_s=0.01), threading.Event()
 
@@ -342,11 +333,7 @@ def test_segments_of_an_outage_stay_until_they_are_shipped_and_then_go(
     configure: Configure, collector: Collector, tmp_path: Path, waits: dict[str, Any]
 ) -> None:
     config = configure(
-        directory=tmp_path / "segments",
-        rotate_bytes=4096,
-        retention_s=0.001,
-        flush_interval_s=0.01,
-        **waits,
+        directory=tmp_path / "segments", rotate_bytes=4096, retention_s=0.001, flush_interval_s=0.01, **waits
     )
     with Logger(config) as logger:
         for number in range(200):
