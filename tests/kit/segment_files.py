@@ -1,14 +1,17 @@
-"""Segments written by the tests: names and lines as the listener writes them, content as a test wants it."""
+"""Segments as the listener writes them, also those that grow while they are followed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import fcntl
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import orjson
 import zstandard
+
+from inference_logging.segments import follow_records
 
 BOOT_ID = "00000000deadbeef"
 BEGUN = datetime(2026, 11, 21, 5, 0, tzinfo=timezone.utc)
@@ -88,3 +91,35 @@ def write(path: Path, content: bytes) -> Path:
 
 def numbers(records: Iterator[dict[str, Any]]) -> list[int]:
     return [record["n"] for record in records]
+
+
+class Steps:
+    """A ``Stop`` that does one thing at each wait, and is set with the last."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self._steps = list(steps)
+
+    def wait(self, timeout: float, /) -> bool:
+        """Do the next step."""
+        if self._steps:
+            self._steps.pop(0)()
+        return not self._steps
+
+
+def until_set(directory: Path, *steps: Callable[[], object], **options: Any) -> Iterator[dict[str, Any]]:
+    return follow_records(directory, stop=Steps(*steps), **options)
+
+
+class Writer:
+    """A live segment, locked as the listener does it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path.open("ab", buffering=0)
+        fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def append(self, content: bytes) -> Callable[[], object]:
+        return lambda: self.file.write(content)
+
+    def die(self) -> None:
+        self.file.close()

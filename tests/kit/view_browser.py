@@ -126,3 +126,13 @@ def append(path: Path, records: Sequence[dict[str, Any]]) -> None:
         os.write(descriptor, b"".join(orjson.dumps(record) + b"\n" for record in records))
     finally:
         os.close(descriptor)
+
+
+CLOSE_PX = 1.0
+
+
+def box(found: Locator) -> tuple[float, float]:
+    """Return where an element begins and ends, in pixels from the left."""
+    place = found.bounding_box()
+    assert place is not None
+    return place["x"], place["x"] + place["width"]

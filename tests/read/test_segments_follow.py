@@ -15,8 +15,7 @@ import pytest
 
 from inference_logging import Logger
 from inference_logging.segments import Change, follow_records, segments
-from tests.kit.live_segments import Writer, until_set
-from tests.kit.segment_files import lines, name, numbers, write
+from tests.kit.segment_files import Writer, lines, name, numbers, until_set, write
 from tests.kit.signatures import Configure, Recording
 from tests.kit.support import wait_until
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, expect
 
 from inference_logging.read.table.table import Table
 from inference_logging.read.view import live
 from inference_logging.read.view.arrivals import Arrivals
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.support import wait_until
-from tests.kit.view_browser import append, needs_chromium, shown, window
+from tests.kit.view_browser import CLOSE_PX, append, box, needs_chromium, shown, window
 from tests.kit.view_server import Client, serving
 
 
@@ -196,7 +196,6 @@ IDS = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "request_id": "0000000000
 BEGIN_S, DURATION_S, FIRST_S = 10.0, 8.0, 1.0
 SENT_S = (1.0, 1.5, 3.25, 3.5, 7.75)
 """When the chunks left, by their own records."""
-CLOSE_PX = 1.0
 
 
 def event(second: float, name: str, severity: str = "INFO", **fields: Any) -> dict[str, Any]:
@@ -229,13 +228,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     write_segment(logs, [*HISTORY, *chunks, the_stream()])
     with shown([logs], tmp_path_factory.mktemp("cache")) as made:
         yield made
-
-
-def box(found: Locator) -> tuple[float, float]:
-    """Return where an element begins and ends, in pixels from the left."""
-    place = found.bounding_box()
-    assert place is not None
-    return place["x"], place["x"] + place["width"]
 
 
 @pytest.mark.servers

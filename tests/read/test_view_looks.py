@@ -12,12 +12,11 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.kit.segment_files import request, write_segment
-from tests.kit.view_browser import Window, needs_chromium, shown, window
+from tests.kit.view_browser import CLOSE_PX, Window, box, needs_chromium, shown, window
 from tests.kit.view_server import Client
 
 pytestmark = [pytest.mark.servers, needs_chromium]
 
-CLOSE_PX = 1.0
 GAPS_US = [10_000, 30_000, 5_000, 300_000]
 FIRST = "gen_ai.response.time_to_first_chunk"
 
@@ -74,12 +73,6 @@ def the_key(client: Client, *where: str) -> str:
     """Return the key, as a route has it, of the first request that fulfils conditions."""
     events = ["request", "websocket.connection"]
     return str(client.rows(where=list(where), events=events, order="oldest")[0]["key"]).replace(":", "%3A")
-
-
-def box(found: Locator) -> tuple[float, float]:
-    place = found.bounding_box()
-    assert place is not None
-    return place["x"], place["x"] + place["width"]
 
 
 def middle(found: Locator) -> float:

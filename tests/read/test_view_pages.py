@@ -20,7 +20,7 @@ from inference_logging.read.view import books, lanes
 from inference_logging.read.view.books import Verified
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, stamp, write_segment
-from tests.kit.view_browser import Window, append, needs_chromium, shown, window
+from tests.kit.view_browser import CLOSE_PX, Window, append, box, needs_chromium, shown, window
 from tests.kit.view_server import Client, serving
 
 MANY = 100_000
@@ -31,7 +31,6 @@ GAPS_US = [250_000, 1_750_000, 500_000, 500_000, 1_000_000]
 QUEUED_S, PREFILL_S, DECODE_S, FIRST_S, DURATION_S, AFTER_S = 1.5, 0.5, 4.75, 2.25, 7.0, 0.5
 END_S = SLOWEST * 0.01
 BEGIN_S = END_S - DURATION_S - AFTER_S
-CLOSE_PX = 1.0
 
 
 def a_request(number: int) -> dict[str, Any]:
@@ -75,13 +74,6 @@ def client(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli
 def page(browser: Browser, client: Client) -> Iterator[Window]:
     with window(browser, client.serving.url) as made:
         yield made
-
-
-def box(found: Locator) -> tuple[float, float]:
-    """Return where an element begins and ends, in pixels from the left."""
-    place = found.bounding_box()
-    assert place is not None
-    return place["x"], place["x"] + place["width"]
 
 
 def middle(found: Locator) -> float:
@@ -170,16 +162,6 @@ def test_the_whole_state_stands_in_the_url(page: Window, browser: Browser) -> No
         for place in (".grid-head", ".request-head h2", ".request-head p", ".range .tool-label"):
             assert other.page.locator(place).inner_text() == page.page.locator(place).inner_text()
         expect(other.page.get_by_role("columnheader", name="Tokens out")).to_have_attribute("aria-sort", "descending")
-
-
-@pytest.mark.servers
-@needs_chromium
-def test_a_condition_of_wrong_form_is_an_error_beside_its_input(page: Window) -> None:
-    page.open()
-    page.page.locator("#where").fill("no condition")
-    page.page.keyboard.press("Enter")
-    expect(page.page.get_by_role("alert")).to_contain_text("“no condition”: must be FIELD, one of = != < <= > >= ~")
-    assert page.chips() == []
 
 
 @pytest.mark.servers

@@ -14,8 +14,7 @@ import httpx
 import pytest
 
 from inference_logging import Config, Logger
-from tests.kit.child import in_child, join, killed_while
-from tests.kit.hanging import CHUNK, hang, serve_hanging
+from tests.kit.child import CHUNK, hang, in_child, join, killed_while, serve_hanging
 from tests.kit.servers import HERE, Server, serving, uvicorn
 from tests.kit.signatures import Configure, Receive, Recording, Send
 from tests.kit.support import Client, Recorded, answer, http_scope, read_records, replying, wait_until

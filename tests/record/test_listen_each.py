@@ -17,8 +17,7 @@ import pytest
 
 from inference_logging import Logger, get_logger
 from tests.kit.child import in_child
-from tests.kit.pods import Node
-from tests.kit.sidecars import Sidecar, served_port
+from tests.kit.sidecars import Node, Sidecar, served_port
 from tests.kit.support import read_lines, read_records, wait_until
 
 pytestmark = pytest.mark.servers

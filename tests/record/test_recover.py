@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from inference_logging import Config, Logger, get_logger
-from tests.kit.child import in_child, killed_while, numbers, produce
+from tests.kit.child import in_child, killed_while, numbers, produce, serve_hanging
 from tests.kit.command_line import run
-from tests.kit.hanging import serve_hanging
 from tests.kit.sidecars import Sidecar, environment, queue_files
 from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until

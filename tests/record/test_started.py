@@ -20,8 +20,7 @@ from inference_logging.record.integrations.vllm.started import reported_by
 from inference_logging.record.started import FIELDS, configuration_digest, record_start
 from inference_logging.segments import read_records
 from tests.kit.command_line import run
-from tests.kit.live_segments import Writer, until_set
-from tests.kit.segment_files import log, write_segment
+from tests.kit.segment_files import Writer, log, until_set, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.support import Client, read_lines, serve_one
 from tests.ship.sources import ship, source

@@ -20,9 +20,8 @@ from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.offsets import State
 from inference_logging.ship.sources import LOOK_S, EachSource
 from tests.kit.command_line import run
-from tests.kit.live_segments import Writer
-from tests.kit.pods import Node
-from tests.kit.segment_files import lines, name, write
+from tests.kit.segment_files import Writer, lines, name, write
+from tests.kit.sidecars import Node
 from tests.kit.support import wait_until
 from tests.ship.bucket import Bucket
 from tests.ship.endpoint import Collector

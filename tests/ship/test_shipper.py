@@ -17,8 +17,7 @@ from inference_logging.ship import Shipper, Source, Sources
 from inference_logging.ship.letters import DeadLetters, Letter
 from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.source import Batch
-from tests.kit.live_segments import Writer
-from tests.kit.segment_files import lines, name, write
+from tests.kit.segment_files import Writer, lines, name, write
 from tests.ship.shipper_parts import (
     Clock,
     Destination,

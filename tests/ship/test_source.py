@@ -12,8 +12,7 @@ from inference_logging.errors import OpenError
 from inference_logging.ship import Shipper, Source, Sources
 from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.source import Batch
-from tests.kit.live_segments import Writer
-from tests.kit.segment_files import lines, name, write
+from tests.kit.segment_files import Writer, lines, name, write
 from tests.ship.shipper_parts import Destination, Limits, Stop
 from tests.ship.sources import EVERYTHING, numbers, ship, source
 
