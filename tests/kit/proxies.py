@@ -120,6 +120,36 @@ def head_of(connection: socket.socket) -> bytes:
     return found
 
 
+def once(answer: bytes, heads: list[bytes] | None = None) -> Serve:
+    """Return a server that answers one request of a connection with these bytes, and notes its head."""
+
+    def serve(connection: socket.socket) -> None:
+        head = head_of(connection)
+        if heads is not None:
+            heads.append(head)
+        connection.sendall(answer)
+
+    return serve
+
+
+TICK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n"
+"""The first half of an answer."""
+
+
+def ticking(goes_on: threading.Event | None = None) -> Serve:
+    """Return a server that sends half an answer, and the rest once ``goes_on`` is set; without it never."""
+
+    def serve(connection: socket.socket) -> None:
+        once(TICK)(connection)
+        if goes_on is None:
+            connection.recv(1)
+            return
+        assert goes_on.wait(60)
+        connection.sendall(b"4\r\ntock\r\n0\r\n\r\n")
+
+    return serve
+
+
 def answers(answer: bytes) -> Serve:
     """Return a server that reads each request of a connection, and answers it with these bytes."""
 
@@ -146,7 +176,7 @@ HOST = b"Host: a\r\n"
 
 END = b"Connection: close\r\n\r\n"
 
-GET = b"GET / HTTP/1.1\r\n"
+LINE = b"GET / HTTP/1.1\r\n"
 
 
 def status_of(answer: bytes) -> int:

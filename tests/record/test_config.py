@@ -133,6 +133,8 @@ def test_yaml_off_means_off(tmp_path: Path) -> None:
         ("overflow_info_ratio", 1.01),
         ("listener", "process"),
         ("sink", None),
+        ("sink", "udp://127.0.0.1:0"),
+        ("fallback", "logs"),
         ("flush_interval_s", 0),
         ("flush_interval_s", float("nan")),
         ("drain_deadline_s", float("inf")),

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
@@ -16,7 +15,6 @@ from inference_logging import Config, ConfigError
 from inference_logging.record.config import FileConfig
 from inference_logging.record.config.difference import _BY_CTL
 from inference_logging.record.config.fields import GROUP
-from inference_logging.record.config.schema import file_schema
 from tests.kit.command_line import run
 
 MOST_VISIBLE = 65
@@ -244,52 +242,6 @@ def test_a_wrong_or_missing_file_has_the_exit_code_2_and_is_named(written: Write
 def test_what_is_said_to_be_tried_by_ctl_has_a_command_there(parameter: str) -> None:
     assert parameter in Config.model_fields
     assert run("ctl", _BY_CTL[parameter], "--help").code == 0
-
-
-SCHEMA = jsonschema.Draft7Validator(file_schema())
-GOOD: list[dict[str, Any]] = [
-    {"sink": "udp://127.0.0.1:9000"},
-    {"sink": "udp://[::1]:65535"},
-    {"sink": "udp://vector.logging.svc:514"},
-    {"sink": "unix:///run/aggregator.sock"},
-    {"fallback": "stderr"},
-    {"fallback": "/var/log/fallback"},
-    {"additional_sinks": ["stdout", "udp://localhost:1", "unix:///a", "file:///b"]},
-]
-BAD: list[dict[str, Any]] = [
-    {"sink": "udp://127.0.0.1"},
-    {"sink": "udp://127.0.0.1:0"},
-    {"sink": "udp://127.0.0.1:65536"},
-    {"sink": "udp://:9000"},
-    {"sink": "unix://relative"},
-    {"sink": "file:///other"},
-    {"sink": "tcp://127.0.0.1:9000"},
-    {"fallback": "logs"},
-    {"fallback": "stdout"},
-    {"additional_sinks": ["file"]},
-    {"additional_sinks": ["null"]},
-    {"fallback_delay_s": -1},
-    {"sink_buffer_bytes": "1KiB"},
-]
-
-
-@pytest.mark.parametrize("values", GOOD, ids=str)
-def test_a_sink_is_accepted_by_the_check_and_by_the_schema(values: dict[str, Any]) -> None:
-    config = Config(**values)
-    name, value = next(iter(values.items()))
-    assert getattr(config, name) == (tuple(value) if isinstance(value, list) else value)
-    SCHEMA.validate({"version": 1, **values})
-
-
-@pytest.mark.parametrize("values", BAD, ids=str)
-def test_what_names_no_sink_is_refused_by_both_with_its_value(values: dict[str, Any]) -> None:
-    name, value = next(iter(values.items()))
-    with pytest.raises(ConfigError) as caught:
-        Config(**values)
-    problem = caught.value.problems[0]
-    assert problem.startswith(name)
-    assert str(value[0] if isinstance(value, list) else value) in problem
-    assert not SCHEMA.is_valid({"version": 1, **values})
 
 
 def test_additional_sinks_are_separated_by_commas_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

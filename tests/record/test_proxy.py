@@ -16,7 +16,7 @@ import pytest
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from tests.kit.proxies import GET, HELLO, Start, answers, exchange, head_of, raw
+from tests.kit.proxies import GET, HELLO, Start, answers, exchange, head_of, once, raw
 from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.servers
@@ -40,17 +40,8 @@ def http2_application() -> Iterator[int]:
     """Serve `proxied_app` with Hypercorn, which speaks HTTP/2 to who begins so, and return its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         bind = f"fd://{listening.fileno()}"
-        command = [
-            sys.executable,
-            "-m",
-            "hypercorn",
-            "--bind",
-            bind,
-            "--log-level",
-            "warning",
-            "tests.kit.proxied_app:app",
-        ]
-        process = subprocess.Popen(command, pass_fds=(listening.fileno(),))
+        command = [sys.executable, "-m", "hypercorn", "--bind", bind, "--log-level", "warning"]
+        process = subprocess.Popen([*command, "tests.kit.proxied_app:app"], pass_fds=(listening.fileno(),))
         yield listening.getsockname()[1]
         process.terminate()
         process.wait(60)
@@ -99,11 +90,7 @@ def test_status_headers_and_body_pass_unchanged(proxying: Start, answer: bytes) 
 
 
 def test_a_body_that_ends_with_the_connection_passes(proxying: Start) -> None:
-    def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nuntil the end")
-
-    with raw(serve) as server:
+    with raw(once(b"HTTP/1.0 200 OK\r\n\r\nuntil the end")) as server:
         assert body_of(exchange(proxying(server.port).port, GET)) == b"until the end"
 
 

@@ -16,8 +16,22 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, Event, StreamEnded
 
 from tests.kit.command_line import run
-from tests.kit.proxies import END, GET, HELLO, HOST, Proxy, Start, answers, exchange, head_of, raw, status_of
-from tests.kit.proxies import GET as BEGINNING
+from tests.kit.proxies import (
+    END,
+    GET,
+    HELLO,
+    HOST,
+    TICK,
+    Proxy,
+    Start,
+    answers,
+    exchange,
+    once,
+    raw,
+    status_of,
+    ticking,
+)
+from tests.kit.proxies import LINE as BEGINNING
 from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 
@@ -36,8 +50,7 @@ def test_a_client_that_leaves_is_recorded_and_the_server_notices(proxying: Start
     noticed = threading.Event()
 
     def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n")
+        once(TICK)(connection)
         if connection.recv(1) == b"":
             noticed.set()
 
@@ -50,11 +63,7 @@ def test_a_client_that_leaves_is_recorded_and_the_server_notices(proxying: Start
 
 
 def test_a_server_that_dies_in_the_middle_is_an_error_for_client_and_record(proxying: Start) -> None:
-    def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n")
-
-    with raw(serve) as server:
+    with raw(once(TICK)) as server:
         proxy = proxying(server.port)
         with pytest.raises(httpx.RemoteProtocolError):
             httpx.get(proxy.url, timeout=60)
@@ -89,11 +98,7 @@ def test_a_call_over_grpc_to_a_server_that_is_not_there_is_unavailable(proxying:
 
 
 def test_a_connection_that_the_server_has_closed_is_not_used_again(proxying: Start) -> None:
-    def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(HELLO)
-
-    with raw(serve) as server:
+    with raw(once(HELLO)) as server:
         proxy = proxying(server.port)
         with httpx.Client(timeout=60) as client:
             assert [client.get(proxy.url).status_code for _ in range(5)] == [200] * 5
@@ -115,14 +120,7 @@ def test_connections_to_the_server_are_used_again(proxying: Start) -> None:
 
 def test_a_drain_lets_requests_end(proxying: Start) -> None:
     goes_on = threading.Event()
-
-    def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n")
-        assert goes_on.wait(60)
-        connection.sendall(b"4\r\ntock\r\n0\r\n\r\n")
-
-    with raw(serve) as server:
+    with raw(ticking(goes_on)) as server:
         proxy = proxying(server.port, drain_deadline_s=60.0)
         with httpx.stream("GET", proxy.url, timeout=60) as answer:
             parts = answer.iter_raw()
@@ -137,12 +135,7 @@ def test_a_drain_lets_requests_end(proxying: Start) -> None:
 
 
 def test_a_request_that_outlasts_the_drain_ended_with_the_server(proxying: Start) -> None:
-    def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n")
-        connection.recv(1)
-
-    with raw(serve) as server:
+    with raw(ticking()) as server:
         proxy = proxying(server.port, drain_deadline_s=0.5)
         with httpx.stream("GET", proxy.url, timeout=60) as answer:
             parts = answer.iter_raw()
@@ -152,12 +145,7 @@ def test_a_request_that_outlasts_the_drain_ended_with_the_server(proxying: Start
 
 
 def test_a_killed_proxy_leaves_a_record_for_each_open_request(proxying: Start) -> None:
-    def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n")
-        connection.recv(1)
-
-    with raw(serve) as server:
+    with raw(ticking()) as server:
         proxy = proxying(server.port)
         clients = [httpx.Client(timeout=60) for _ in range(8)]
         requests = [client.build_request("GET", f"{proxy.url}/{number}") for number, client in enumerate(clients)]
@@ -268,14 +256,7 @@ class Http2:
 
 def test_an_idle_connection_by_http2_is_ended_and_one_with_an_open_answer_is_not(proxying: Start) -> None:
     goes_on = threading.Event()
-
-    def serve(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ntick\r\n")
-        assert goes_on.wait(60)
-        connection.sendall(b"4\r\ntock\r\n0\r\n\r\n")
-
-    with raw(serve) as stream, raw(answers(HELLO)) as server:
+    with raw(ticking(goes_on)) as stream, raw(answers(HELLO)) as server:
         slow, quick = (proxying(one.port, "--header-timeout", "1") for one in (stream, server))
         busy, idle = Http2(slow.port), Http2(quick.port)
         with busy.socket, idle.socket:

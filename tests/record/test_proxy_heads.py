@@ -18,7 +18,19 @@ from websockets.sync.server import serve
 
 from tests.kit.command_line import run
 from tests.kit.identity import BODY, HEADERS, KEY, SECRET, everything
-from tests.kit.proxies import END, GET, HELLO, HOST, Proxy, Serve, Start, answers, exchange, head_of, raw, status_of
+from tests.kit.proxies import (
+    END,
+    HELLO,
+    HOST,
+    LINE,
+    Proxy,
+    Start,
+    answers,
+    exchange,
+    once,
+    raw,
+    status_of,
+)
 from tests.kit.sidecars import environment
 from tests.kit.signatures import Configure
 from tests.tools.tools import tool
@@ -36,19 +48,19 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "one host": Case(GET + HOST + END, 200, "9112 3.2"),
-    "no host": Case(GET + END, 400, "9112 3.2"),
-    "two hosts": Case(GET + HOST + HOST + END, 400, "9112 3.2"),
-    "a host that is none": Case(GET + b"Host: u@a/b\r\n" + END, 400, "9112 3.2"),
+    "one host": Case(LINE + HOST + END, 200, "9112 3.2"),
+    "no host": Case(LINE + END, 400, "9112 3.2"),
+    "two hosts": Case(LINE + HOST + HOST + END, 400, "9112 3.2"),
+    "a host that is none": Case(LINE + b"Host: u@a/b\r\n" + END, 400, "9112 3.2"),
     "HTTP/1.0 without a host": Case(b"GET / HTTP/1.0\r\n\r\n", 200, "9112 3.2"),
     "an absolute target with its host": Case(b"GET http://a/ HTTP/1.1\r\n" + HOST + END, 200, "9112 3.2.2"),
     "an absolute target with another host": Case(b"GET http://b/ HTTP/1.1\r\n" + HOST + END, 400, "9112 3.2.2"),
     "a tunnel": Case(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n" + END, 501, "9110 9.3.6"),
-    "a space before the colon": Case(GET + b"Host : a\r\n" + END, 400, "9112 5.1"),
-    "a folded line": Case(GET + HOST + b"X-A: 1\r\n 2\r\n" + END, 400, "9112 5.2"),
-    "a bare carriage return": Case(GET + HOST + b"X-A: 1\r2\r\n" + END, 400, "9112 2.2"),
-    "a space before the first header": Case(GET + b" X-A: 1\r\n" + HOST + END, 400, "9112 2.2"),
-    "an empty line before the request": Case(b"\r\n" + GET + HOST + END, 200, "9112 2.2"),
+    "a space before the colon": Case(LINE + b"Host : a\r\n" + END, 400, "9112 5.1"),
+    "a folded line": Case(LINE + HOST + b"X-A: 1\r\n 2\r\n" + END, 400, "9112 5.2"),
+    "a bare carriage return": Case(LINE + HOST + b"X-A: 1\r2\r\n" + END, 400, "9112 2.2"),
+    "a space before the first header": Case(LINE + b" X-A: 1\r\n" + HOST + END, 400, "9112 2.2"),
+    "an empty line before the request": Case(b"\r\n" + LINE + HOST + END, 200, "9112 2.2"),
     "a length that is no number": Case(POST + HOST + b"Content-Length: 1x\r\n" + END, 400, "9112 6.3"),
     "two lengths": Case(POST + HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n" + END + b"ab", 400, "9112 6.3"),
     "a list of lengths": Case(POST + HOST + b"Content-Length: 1, 2\r\n" + END + b"ab", 400, "9112 6.3"),
@@ -58,11 +70,11 @@ CASES = {
         POST + HOST + b"Transfer-Encoding: chunked, gzip\r\n" + END + b"0\r\n\r\n", 400, "9112 6.3"
     ),
     "chunks of no size": Case(POST + HOST + b"Transfer-Encoding: chunked\r\n" + END + b"x\r\n", 0, "9112 7.1"),
-    "a header for all as an option": Case(GET + HOST + b"Connection: host, authorization\r\n\r\n", 400, "9110 7.6.1"),
+    "a header for all as an option": Case(LINE + HOST + b"Connection: host, authorization\r\n\r\n", 400, "9110 7.6.1"),
     "an unknown protocol": Case(b"GET / HTTP/3.9\r\n" + HOST + END, 400, "9110 2.5"),
     "no protocol": Case(b"GET /\r\n\r\n", 400, "9112 3"),
     "a handshake by POST": Case(POST + HOST + UPGRADE + b"Content-Length: 0\r\n" + END, 200, "6455 4.1"),
-    "a handshake without its option": Case(GET + HOST + UPGRADE + END, 200, "9110 7.8"),
+    "a handshake without its option": Case(LINE + HOST + UPGRADE + END, 200, "9110 7.8"),
 }
 
 
@@ -99,7 +111,7 @@ def test_what_only_looks_like_a_handshake_is_a_request(proxying: Start) -> None:
 def test_a_request_that_is_refused_is_on_record(proxying: Start) -> None:
     with raw(answers(HELLO)) as server:
         proxy = proxying(server.port)
-        assert status_of(exchange(proxy.port, GET + HOST + HOST + END)) == 400
+        assert status_of(exchange(proxy.port, LINE + HOST + HOST + END)) == 400
         record = proxy.record()
     assert record["http.response.status_code"] == 400
 
@@ -130,9 +142,9 @@ def test_a_client_says_where_it_comes_from_only_if_it_may(
     proxying: Start, how: tuple[str, ...], arrived: dict[str, str]
 ) -> None:
     heads: list[bytes] = []
-    with raw(noting(heads)) as server:
+    with raw(once(HELLO, heads)) as server:
         proxy = proxying(server.port, *how)
-        assert status_of(exchange(proxy.port, GET + HOST + FORWARDED + END)) == 200
+        assert status_of(exchange(proxy.port, LINE + HOST + FORWARDED + END)) == 200
     lines = dict(line.split(": ", 1) for line in heads[0].decode().lower().splitlines()[1:] if line)
     assert {name: value for name, value in lines.items() if "forwarded" in name} == arrived
 
@@ -140,21 +152,11 @@ def test_a_client_says_where_it_comes_from_only_if_it_may(
 @pytest.mark.servers
 def test_no_client_takes_away_what_the_proxy_says_of_it(proxying: Start) -> None:
     heads: list[bytes] = []
-    with raw(noting(heads)) as server:
+    with raw(once(HELLO, heads)) as server:
         proxy = proxying(server.port)
         options = b"Connection: close, x-forwarded-for, x-forwarded-proto\r\n\r\n"
-        assert status_of(exchange(proxy.port, GET + HOST + options)) == 200
+        assert status_of(exchange(proxy.port, LINE + HOST + options)) == 200
     assert b"x-forwarded-for: 127.0.0.1" in heads[0].lower()
-
-
-def noting(heads: list[bytes]) -> Serve:
-    """Return a server that answers one request, and notes its head."""
-
-    def serve(connection: socket.socket) -> None:
-        heads.append(head_of(connection))
-        connection.sendall(HELLO)
-
-    return serve
 
 
 @pytest.mark.servers

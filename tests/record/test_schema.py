@@ -28,6 +28,9 @@ NAMES = [parameter.name for parameter in Config.describe() if parameter.name != 
 ADVANCED = [parameter.name for parameter in Config.describe() if parameter.advanced]
 GOOD: list[dict[str, Any]] = [
     {"additional_sinks": [f"unix:///{n}" for n in range(6)]}, {"additional_sinks": []},
+    {"additional_sinks": ["stdout", "udp://localhost:1", "unix:///a", "file:///b"]},
+    {"sink": "udp://127.0.0.1:9000"}, {"sink": "udp://[::1]:65535"}, {"sink": "udp://vector.logging.svc:514"},
+    {"sink": "unix:///run/aggregator.sock"}, {"fallback": "stderr"}, {"fallback": "/var/log/fallback"},
     {},
     {"service_name": "chat", "directory": "/var/log/inference", "queue_bytes": "32MiB", "chunks": "summary"},
     {"queue_bytes": "1 GiB", "rotate_bytes": 4096, "writeback_bytes": "64Ki", "flush_bytes": " 0064 kib "},
@@ -44,6 +47,10 @@ GOOD: list[dict[str, Any]] = [
 ]  # fmt: skip
 BAD: list[dict[str, Any]] = [
     {"additional_sinks": ["stdout", "stdout"]}, {"additional_sinks": [f"unix:///{n}" for n in range(7)]},
+    {"additional_sinks": ["file"]}, {"additional_sinks": ["null"]}, {"fallback": "logs"}, {"fallback": "stdout"},
+    {"sink": "udp://127.0.0.1"}, {"sink": "udp://127.0.0.1:0"}, {"sink": "udp://127.0.0.1:65536"},
+    {"sink": "udp://:9000"}, {"sink": "unix://relative"}, {"sink": "file:///other"}, {"sink": "tcp://127.0.0.1:9000"},
+    {"fallback_delay_s": -1}, {"sink_buffer_bytes": "1KiB"},
     {"service_name": "a/b"}, {"service_name": ""}, {"service_name": None}, {"service_name": ".x"}, {"service_name": 7},
     {"queue_bytes": 65535}, {"queue_bytes": "5GiB"}, {"queue_bytes": "4295MB"}, {"queue_bytes": "1.5MiB"},
     {"queue_bytes": ""}, {"queue_bytes": "63KiB"}, {"queue_bytes": None}, {"queue_bytes": True},
