@@ -15,7 +15,7 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from inference_logging.cli.main import COMMANDS
 from inference_logging.cli.verify import command
-from tests.kit.child import in_child
+from tests.kit.child import in_child, produce
 from tests.kit.command_line import Done, run
 from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
@@ -74,14 +74,7 @@ def test_while_servers_run_their_queues_are_part_of_the_books(config: Config) ->
 
 
 def test_a_killed_process_is_known_from_its_queue_and_balances_when_the_next_one_has_written_it(config: Config) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            Logger(config.model_copy(update={"listener": "external"}))
-            assert all(get_logger("t").info("n", n=number) for number in range(50))
-        finally:
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+    produce(config.model_copy(update={"listener": "external"}), 0, 50)
     config.directory.mkdir(exist_ok=True)
     report = found(config)
     assert (report["problems"], report["totals"]["in_queue"]) == ([], 50)
@@ -122,14 +115,7 @@ def test_before_any_listener_the_queues_alone_are_the_books(config: Config, monk
     monkeypatch.setenv("INFERENCE_LOGGING_QUEUE_DIRECTORY", str(config.resolved_queue_directory))
     done = run("verify")
     assert (done.code, "no such directory" in done.err) == (2, True)
-    child = os.fork()
-    if child == 0:
-        try:
-            Logger(config.model_copy(update={"listener": "external"}))
-            assert all(get_logger("t").info("n", n=number) for number in range(50))
-        finally:
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
+    produce(config.model_copy(update={"listener": "external"}), 0, 50)
     assert not config.directory.exists()
     done = run("verify")
     assert (done.code, done.err) == (0, "")

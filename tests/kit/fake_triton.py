@@ -185,3 +185,12 @@ def request(*inputs: Tensor, **given: Any) -> Any:
 def ok() -> InferenceResponse:
     """Return a response with one output."""
     return InferenceResponse([Tensor("Y", np.array([[1, 2]]))])
+
+
+def stream(self: Any, requests: list[Any]) -> None:
+    """Send three responses for each request, and then its end."""
+    for one in requests:
+        sender = one.get_response_sender()
+        for _ in range(3):
+            sender.send(ok())
+        sender.send(flags=FINAL)

@@ -20,3 +20,6 @@ Configure = Callable[..., Config]
 
 Recording: TypeAlias = "Callable[..., Recorded]"
 """The fixture `recording`: parameters make an open logger, behind which applications are served."""
+
+Serve: TypeAlias = "Callable[..., tuple[Any, Recorded]]"
+"""The fixture `serve`: the `execute` of a Triton model makes the model and its records."""

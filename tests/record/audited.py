@@ -81,6 +81,13 @@ def read(process: subprocess.Popen[bytes], count: int | None = None) -> Acknowle
     return {(process.pid, *map(int, line.split())) for line in lines if line.endswith(b"\n")}  # type: ignore[misc]
 
 
+def killed(process: subprocess.Popen[bytes], count: int) -> Acknowledged:
+    """Kill a producer after so many records; return all that it acknowledged."""
+    acknowledged = read(process, count)
+    process.kill()
+    return acknowledged | read(process)
+
+
 def check(parameters: dict[str, Any], acknowledged: Acknowledged) -> None:
     """Every acknowledged record stands in the segments, each record once, all lines in one chain."""
     chain, found = LineChain("blake3", None, None), []

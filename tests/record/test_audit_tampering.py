@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import pytest
 from inference_logging import Config, Logger
 from inference_logging._native import LineChain
 from tests.kit.support import wait_until
-from tests.record.audited import Acknowledged, Open, check, problems, producer, read, verify
+from tests.record.audited import Acknowledged, Open, check, killed, problems, producer, read, verify
 
 KEY: Final = "0f" * 32
 CHAIN: Final = re.compile(rb',"chain":"[0-9a-f]{64}"}\n')
@@ -281,9 +280,7 @@ def test_what_a_killed_process_had_awaited_is_there_once_and_the_chain_goes_on(
     chance, acknowledged = random.Random(seed), set()
     for _ in range(3):
         with producer(parameters) as process:
-            acknowledged |= read(process, chance.randrange(1, 400))
-            process.send_signal(signal.SIGKILL)
-            acknowledged |= read(process)
+            acknowledged |= killed(process, chance.randrange(1, 400))
     recover(parameters)
     check(parameters, acknowledged)
 
@@ -294,9 +291,7 @@ def test_sqlite_has_what_a_killed_process_had_awaited_once(parameters: dict[str,
     acknowledged: Acknowledged = set()
     for count in (10, 70, 200):
         with producer(parameters) as process:
-            acknowledged |= read(process, count)
-            process.send_signal(signal.SIGKILL)
-            acknowledged |= read(process)
+            acknowledged |= killed(process, count)
     recover(parameters)
     check_database(parameters, acknowledged)
 

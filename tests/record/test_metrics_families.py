@@ -21,7 +21,7 @@ from inference_logging.metrics import InferenceLoggingCollector, metrics_of
 from inference_logging.record import _families
 from inference_logging.triton import usage
 from tests.kit.fake_triton import ok, request
-from tests.kit.signatures import Recording
+from tests.kit.signatures import Recording, Serve
 from tests.kit.support import Recorded, answer, body_messages, http_scope, replying
 from tests.record.test_metrics import JSON, ask, collect
 
@@ -203,7 +203,7 @@ def test_requests_and_tokens_are_what_the_segments_say_weighted(recording: Recor
 
 
 @pytest.mark.usefixtures("fake_backend")
-def test_requests_and_tokens_of_a_model_of_triton_are_counted(serve: Callable[..., tuple[Any, Recorded]]) -> None:
+def test_requests_and_tokens_of_a_model_of_triton_are_counted(serve: Serve) -> None:
     def execute(self: Any, requests: list[Any]) -> Any:
         usage(requests[0], input_tokens=3, output_tokens=5)
         return [ok() for _ in requests]

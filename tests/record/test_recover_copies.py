@@ -16,7 +16,7 @@ from inference_logging import Config, Logger, get_logger
 from tests.kit.child import in_child
 from tests.kit.command_line import Done, run
 from tests.kit.signatures import Configure
-from tests.record.audited import check, producer, read
+from tests.record.audited import check, killed, producer, read
 
 pytestmark = pytest.mark.usefixtures("program")
 
@@ -86,9 +86,7 @@ def test_copies_recovered_while_the_server_runs_are_left_alone_and_it_is_said(
             code, found = recover(copy)
             assert code == 1
             assert any("a listener still writes the records of process" in kept for kept in found["kept"])
-        acknowledged |= read(process, 300)
-        process.send_signal(signal.SIGKILL)
-        acknowledged |= read(process)
+        acknowledged |= killed(process, 300)
     with Logger(Config(**parameters)) as logger:
         assert logger.flush(60.0)
     check(parameters, acknowledged)
@@ -98,9 +96,7 @@ def test_a_moved_queue_directory_is_recovered_as_if_it_stood_where_it_was(
     parameters: dict[str, Any], tmp_path: Path
 ) -> None:
     with producer(parameters) as process:
-        acknowledged = read(process, 500)
-        process.send_signal(signal.SIGKILL)
-        acknowledged |= read(process)
+        acknowledged = killed(process, 500)
     moved = Path(parameters["queue_directory"]).rename(tmp_path / "moved")
     code, found = recover(moved)
     assert (code, found["kept"]) == (0, [])
@@ -111,9 +107,7 @@ def test_a_file_that_the_control_page_names_is_not_cut_unless_it_is_a_segment(
     parameters: dict[str, Any], tmp_path: Path
 ) -> None:
     with producer(parameters) as process:
-        acknowledged = read(process, 100)
-        process.send_signal(signal.SIGKILL)
-        acknowledged |= read(process)
+        acknowledged = killed(process, 100)
     victim = tmp_path / "letter.txt"
     victim.write_bytes(b"a line\n" * 400 + b"and an end without one")
     content = victim.read_bytes()

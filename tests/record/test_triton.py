@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ from inference_logging.record.integrations.triton.requests import server_traces
 from inference_logging.triton import RequestLog, log_requests, outgoing, usage
 from tests.kit.child import in_child
 from tests.kit.fake_triton import Code, InferenceResponse, Tensor, TritonError, arguments, ok, request
-from tests.kit.signatures import Configure
+from tests.kit.signatures import Configure, Serve
 from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, Recorded, read_records, wait_until
 
 pytestmark = pytest.mark.usefixtures("fake_backend")
-Serve = Callable[..., tuple[Any, Recorded]]
 
 
 def test_a_request_has_a_record_of_what_the_model_saw(serve: Serve) -> None:

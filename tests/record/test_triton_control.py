@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,16 @@ from inference_logging.record.integrations.triton.requests import DEFAULT_CANDID
 from inference_logging.record.integrations.triton.started import reported_by
 from inference_logging.triton import log_requests, usage
 from tests.kit.child import in_child
-from tests.kit.fake_triton import FINAL, RESCHEDULE, SEQUENCE_START, arguments, ok, request
+from tests.kit.fake_triton import FINAL, RESCHEDULE, SEQUENCE_START, arguments, ok, request, stream
 from tests.kit.identity import HEADERS, SECRET, everything
-from tests.kit.signatures import Configure
-from tests.kit.support import TRACE_ID, TRACEPARENT, Recorded, read_records
+from tests.kit.signatures import Configure, Serve
+from tests.kit.support import TRACE_ID, TRACEPARENT, read_records
 from tests.record.test_control import control
 
 pytestmark = pytest.mark.usefixtures("fake_backend")
 
-Serve = Callable[..., tuple[Any, Recorded]]
 PATH = "/v2/models/{model}/versions/*"
 """What stands for the path of a model's requests."""
-
-
-def stream(self: Any, requests: list[Any]) -> None:
-    for one in requests:
-        sender = one.get_response_sender()
-        for _ in range(3):
-            sender.send(ok())
-        sender.send(flags=FINAL)
 
 
 def break_off(self: Any, requests: list[Any]) -> None:

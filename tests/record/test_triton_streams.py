@@ -17,22 +17,12 @@ import pytest
 from inference_logging import get_logger
 from inference_logging.triton import RequestLog
 from tests.kit import fake_triton
-from tests.kit.fake_triton import FINAL, Code, InferenceResponse, Tensor, TritonError, arguments, ok, request
-from tests.kit.signatures import Configure, Recording
+from tests.kit.fake_triton import FINAL, Code, InferenceResponse, Tensor, TritonError, arguments, ok, request, stream
+from tests.kit.signatures import Configure, Recording, Serve
 from tests.kit.support import Recorded, read_records
 from tests.record.test_control import control
 
 pytestmark = pytest.mark.usefixtures("fake_backend")
-
-Serve = Callable[..., tuple[Any, Recorded]]
-
-
-def stream(self: Any, requests: list[Any]) -> None:
-    for one in requests:
-        sender = one.get_response_sender()
-        for _ in range(3):
-            sender.send(ok())
-        sender.send(flags=FINAL)
 
 
 def test_each_response_of_a_sender_is_a_chunk(serve: Serve) -> None:
