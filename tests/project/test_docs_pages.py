@@ -20,10 +20,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from inference_logging import InferenceLoggingMiddleware
+from inference_logging import InferenceLoggingMiddleware, Logger, OpenError
 from inference_logging.testing import capture_records
 from tests.kit.servers import free_port
 from tests.kit.shown import assert_prints, blocks
+from tests.kit.signatures import Configure
+from tests.kit.sinks import fill, small_file_system
 from tests.kit.support import read_records, wait_until
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -126,13 +128,17 @@ def test_the_outcome_of_a_status_is_the_one_that_the_page_says() -> None:
         assert f"`{records.requests[0]['outcome']}`" in words, status
 
 
-def test_errors_that_troubleshooting_quotes_are_those_of_the_code() -> None:
+def test_errors_that_troubleshooting_quotes_are_those_that_a_start_raises(configure: Configure, tmp_path: Path) -> None:
     section = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").partition("## The start fails")[2]
     quoted = re.findall(r"^\* `([^`]+ [^`]+)`:", section.partition("\n## ")[0], re.MULTILINE)
-    sources = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "native").glob("*/src/**/*.rs"))
-    said = [part.strip() for quote in quoted for part in quote.split(":")[0].split("…")]
-    assert len(quoted) == 2
-    assert [part for part in said if part and part not in sources] == []
+    with Logger(configure()), pytest.raises(OpenError) as different:
+        Logger(configure(sink="null"))
+    with small_file_system(tmp_path / "shm") as shared:
+        fill(shared)
+        with pytest.raises(OpenError) as full:
+            Logger(configure(queue_directory=shared / "queues"))
+    for quote, error in zip(quoted, (full, different), strict=True):
+        assert all(part.strip() in str(error.value) for part in quote.split("…")), error.value
 
 
 def test_the_page_has_every_extra() -> None:
