@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -59,19 +60,22 @@ FORMATS: Final = {
     "the control page of a queue directory": ("native/queue/src/control.rs", "VERSION"),
     "changes by `ctl`": ("native/request/src/runtime.rs", "VERSION"),
     "counts for metrics": ("native/lines/src/series.rs", "VERSION"),
-    "the table of records": ("inference_logging/read/table/cache.py", "VERSION"),
-    "how far a shipper has come": ("inference_logging/ship/offsets.py", "VERSION"),
-    "manifests of objects in a bucket": ("inference_logging/ship/s3/manifest.py", "VERSION"),
-    "the statement of an export": ("inference_logging/read/export/statement.py", "VERSION"),
-    "configuration files": ("inference_logging/record/config/config.py", "FILE_VERSION"),
+    "the table of records": ("inference_logging.read.table.cache", "VERSION"),
+    "how far a shipper has come": ("inference_logging.ship.offsets", "VERSION"),
+    "manifests of objects in a bucket": ("inference_logging.ship.s3.manifest", "VERSION"),
+    "the statement of an export": ("inference_logging.read.export.statement", "VERSION"),
+    "configuration files": ("inference_logging.record.config.config", "FILE_VERSION"),
     "the C library's interface": ("native/c/src/log.rs", "ABI_VERSION"),
 }
 
 
 @pytest.mark.parametrize("what", FORMATS)
 def test_the_version_of_a_format_is_that_of_the_code(what: str) -> None:
-    path, name = FORMATS[what]
-    (version,) = re.findall(rf"^(?:pub )?(?:const )?{name}(?:: (?:u32|Final))? = (\d+);?$", source(path), re.MULTILINE)
+    place, name = FORMATS[what]
+    if place.endswith(".rs"):
+        (version,) = re.findall(rf"^(?:pub )?const {name}: u32 = (\d+);$", source(place), re.MULTILINE)
+    else:
+        version = str(getattr(importlib.import_module(place), name))
     page = (DOCS / "upgrading.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| {re.escape(what)}(?:, ([^|]+))? \| (\d+) \|", page, re.MULTILINE)
     assert row[1] == version
