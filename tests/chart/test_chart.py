@@ -1,9 +1,11 @@
-"""The chart as a whole: lint, every supported situation rendered, and judged by Kubernetes' own schemas."""
+"""The chart as a whole: lint, every supported situation and every installation of a page rendered and judged."""
 
 from __future__ import annotations
 
 import itertools
 import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.chart.chart import (
     render,
     render_file,
 )
+from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart
 
@@ -171,3 +174,30 @@ def test_the_notes_name_the_next_command(tmp_path: Path) -> None:
     notes = notes_of(CI[0], tmp_path)
     assert "rollout status deployment/release-inference-logging" in notes
     assert "inference-logging verify" in notes
+
+
+PAGES = ("README.md", "docs/kubernetes-node.md", "docs/kubernetes.md", "helm/README.md")
+
+
+def installations() -> list[tuple[str, str]]:
+    """Return each ``helm install`` of a page's blocks, without these words."""
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for block in blocks:
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [(page, line.removeprefix("helm install ")) for line in lines if line.startswith("helm install ")]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), installations())
+def test_an_installation_of_a_page_is_rendered(page: str, line: str) -> None:
+    command = [str(tool("helm")), "template", *shlex.split(line, comments=True)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{page}: {done.stderr}"
+    kinds = {thing["kind"] for thing in yaml.safe_load_all(done.stdout) if thing}
+    assert kinds & {"Deployment", "DaemonSet"}
+
+
+def test_every_page_has_one() -> None:
+    assert {page for page, _ in installations()} == set(PAGES)

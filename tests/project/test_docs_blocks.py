@@ -33,7 +33,7 @@ from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.segments import Segment
 from inference_logging.ship.s3.place import JSON_LINES, hive, manifest_key, object_key
 from tests.chart.chart import CHART, LEAST, merged
-from tests.chart.test_pages import PAGES as RENDERED
+from tests.chart.test_chart import PAGES as RENDERED
 from tests.kit.identity import answer, served
 from tests.kit.shown import PAGES, ROOT, TARGETS, blocks_of
 
