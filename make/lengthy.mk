@@ -11,9 +11,10 @@ FUZZ_TARGETS := queue_file record extract redact events heads
 FUZZ_SECONDS := 600
 
 # What the other half of the core can change: its tests, and those of processes that start, fork, end and are killed.
-PORTABLE_TESTS := tests/crash $(patsubst %,tests/test_%.py,audit audit_forms audit_tampering c cli_usage control \
-	flight_recorder forks health hostile_sockets housekeeping keywords lifespan listen listen_each listener_binary logger \
-	metrics_prometheus no_room processes public recover recover_copies recycling)
+PORTABLE_TESTS := tests/crash tests/c/test_c.py tests/cli/test_usage.py tests/project/test_public.py $(patsubst \
+	%,tests/record/test_%.py,audit audit_forms audit_tampering control flight_recorder forks health hostile_sockets \
+	housekeeping keywords lifespan listen listen_each listener_binary logger metrics_prometheus no_room processes recover \
+	recover_copies)
 # A copy of the checkout, so that the package has the portable core there and keeps its own here.
 test-portable: build ## Run what depends on the platform with the half of the core that macOS has
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet --features inferlog-queue/portable \
@@ -38,7 +39,7 @@ test-c: build c-embedded ### Run the tests of the C library on other processors 
 
 test-hostile: build ### Run the tests with hostile clients at length: more examples, a million chunks (about half an hour)
 	HYPOTHESIS_EXAMPLES=20000 HOSTILE_CHUNKS=1000000 FOREIGN_TESTS=all \
-		$(PYTHON) -m pytest --timeout=0 tests/foreign tests/test_hostile_*.py tests/test_asgi_behaviour.py
+		$(PYTHON) -m pytest --timeout=0 tests/foreign tests/record/test_hostile_*.py tests/record/test_asgi_behaviour.py
 
 test-truth: build ### Compare records with what clients know at length, and the reader of events with a slow parser (an hour)
 	cd native && env -u MAKEFLAGS -u MFLAGS EVENT_STREAMS=1000000 cargo test --quiet --release --package inferlog-request --test all events

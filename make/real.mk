@@ -133,7 +133,7 @@ test-shipping: build ### Run the tests with real collectors, Loki, Kafka and Ope
 test-fleet: build clickhouse ### Ship to a real object storage, ClickHouse's engine and OpenSearch while shippers and all are killed, at length; print what arrived
 	@$(call install_tools,versitygw opensearch)
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
-		$(PYTHON) -m pytest tests/shipping/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
+		$(PYTHON) -m pytest tests/ship/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 
 tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (five minutes the first time)
 	@$(call install_tools,--all)

@@ -138,7 +138,7 @@ test-images: build ### Build the images without a registry, on a Debian that is 
 	@$(call require,buildah,buildah,building the images)
 	@$(call require,mmdebstrap,mmdebstrap,the Debian that they are built on)
 	@[ -n "$(wildcard dist/wheels/*.whl dist/*.whl)" ] || $(MAKE) wheel
-	$(PYTHON) -m pytest $(RERUNS) -m images tests/test_images.py
+	$(PYTHON) -m pytest $(RERUNS) -m images tests/project/test_images.py
 
 # Run on the commit that has the tag: `make release-docs VERSION=1.2.3`, then push the branch.
 release-docs: $(VENV)/.stamp-docs

@@ -112,7 +112,7 @@ def add_tests(root: Path, version: str, asked: list[str]) -> list[str]:
     print(f"without a wheel for musl: {', '.join(LACKING)}", flush=True)
     # Its pip is the one that the documentation's commands bring.
     options = [
-        "--deselect=tests/test_release_audit.py::test_what_is_installed_here_is_what_the_lock_has",
+        "--deselect=tests/project/test_release_audit.py::test_what_is_installed_here_is_what_the_lock_has",
         "-p",
         "lacking_tests",
     ]

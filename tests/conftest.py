@@ -18,13 +18,14 @@ from inference_logging._native import forget_inherited_records, leave_waiting_re
 from inference_logging.record.logger import _open_loggers
 from inference_logging.record.waiting import WAITING
 from inference_logging.triton import log_requests
-from tests import fake_triton
-from tests.c_programs import built, install
-from tests.command_line import run_program
-from tests.identity import KEY
-from tests.proxies import Proxy, Start
-from tests.sidecars import PYTHON
-from tests.support import Recorded
+from tests.kit import fake_triton
+from tests.kit.c_programs import built, install
+from tests.kit.command_line import run_program
+from tests.kit.identity import KEY
+from tests.kit.proxies import Proxy, Start
+from tests.kit.sidecars import PYTHON
+from tests.kit.signatures import Configure, Recording
+from tests.kit.support import Recorded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -41,7 +42,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Files of release/ import each other by bare name.
-sys.path.append(str(Path(__file__).parent.parent / "release"))
+sys.path.append(str(Path(__file__).parents[1] / "release"))
 
 _REAL = (
     "chart",
@@ -105,7 +106,7 @@ def no_logger_stays_open() -> Iterator[None]:
 
 
 @pytest.fixture
-def configure(tmp_path: Path) -> Callable[..., Config]:
+def configure(tmp_path: Path) -> Configure:
     """Make configurations whose queues and segments lie in this test's own directory."""
 
     def make(**parameters: Any) -> Config:
@@ -116,7 +117,7 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
 
 
 @pytest.fixture
-def keyed(configure: Callable[..., Config], tmp_path: Path) -> Callable[..., Config]:
+def keyed(configure: Configure, tmp_path: Path) -> Configure:
     """Make configurations with a key for hashes."""
     (tmp_path / "key").write_bytes(KEY)
     return lambda **parameters: configure(capture_hash_key_file=tmp_path / "key", **parameters)
@@ -140,7 +141,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def listener_command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """Return the command that has `listen`: of the package, then the program without Python; sidecars are it."""
     command = PYTHON if request.param == "python" else (str(request.getfixturevalue("listener_binary")),)
-    monkeypatch.setattr("tests.sidecars.LISTEN", (*command, "listen"))
+    monkeypatch.setattr("tests.kit.sidecars.LISTEN", (*command, "listen"))
     return command
 
 
@@ -155,7 +156,7 @@ def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def recording(configure: Callable[..., Config]) -> Iterator[Callable[..., Recorded]]:
+def recording(configure: Configure) -> Iterator[Recording]:
     """Open loggers with the given parameters; they are closed after the test."""
     opened: list[Recorded] = []
 
@@ -169,7 +170,7 @@ def recording(configure: Callable[..., Config]) -> Iterator[Callable[..., Record
 
 
 @pytest.fixture
-def recorded(recording: Callable[..., Recorded]) -> Recorded:
+def recorded(recording: Recording) -> Recorded:
     """Return an open logger with the default parameters."""
     return recording()
 
@@ -197,7 +198,7 @@ def fake_backend(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def serve(
-    recording: Callable[..., Recorded], monkeypatch: pytest.MonkeyPatch, fake_backend: None
+    recording: Recording, monkeypatch: pytest.MonkeyPatch, fake_backend: None
 ) -> Iterator[Callable[..., tuple[Any, Recorded]]]:
     """Make a decorated model with this ``execute`` and the records that it leaves."""
     models: list[Any] = []
@@ -224,7 +225,7 @@ def serve(
 
 
 @pytest.fixture
-def proxying(listener_binary: Path, configure: Callable[..., Config]) -> Iterator[Start]:
+def proxying(listener_binary: Path, configure: Configure) -> Iterator[Start]:
     """Start proxies in front of a port; they end with the test."""
     proxies: list[Proxy] = []
 
@@ -240,7 +241,7 @@ def proxying(listener_binary: Path, configure: Callable[..., Config]) -> Iterato
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Run Chromium for the tests of a file."""
-    from tests.view_browser import chromium  # Playwright is loaded by tests that use it
+    from tests.kit.view_browser import chromium  # Playwright is loaded by tests that use it
 
     with chromium() as made:
         yield made

@@ -27,7 +27,7 @@ from inference_logging.read.view.app import Content, View
 from inference_logging.read.view.index import Index, open_index
 from inference_logging.read.view.links import parse_link
 from inference_logging.read.view.server import Serving, bind
-from tests import view_records
+from tests.kit import view_records
 
 MADE_AT: Final = datetime(2026, 11, 24, 15, 0, tzinfo=timezone.utc)
 PAGES: Final = {

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as Offsets  # type: ignore[attr-defined]  # public, and not in __all__
 from confluent_kafka.cimpl import NewTopic
 
-from tests.servers import free_port
-from tests.shipping.kafka import node
-from tests.shipping.programs import Program
-from tests.support import wait_until
+from tests.kit.servers import free_port
+from tests.kit.support import wait_until
+from tests.ship.kafka import node
+from tests.ship.programs import Program
 
 BROKERS: Final = 3
 PARTITIONS: Final = 12

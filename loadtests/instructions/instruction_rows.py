@@ -189,7 +189,7 @@ class Rows:
         import pytest
 
         from inference_logging.triton import log_requests
-        from tests import fake_triton
+        from tests.kit import fake_triton
 
         fake_triton.install(pytest.MonkeyPatch())
         answers = [fake_triton.ok() for _ in range(BATCH)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,3 +130,26 @@ def _render(values: str) -> Release:
     if made.returncode != 0:
         return Release([], made.stderr)
     return Release([thing for thing in yaml.safe_load_all(made.stdout) if thing], "")
+
+
+def conform(objects: list[dict[str, Any]], kubernetes: str) -> subprocess.CompletedProcess[str]:
+    schemas = tool("schemas")
+    own = schemas / "{{ .NormalizedKubernetesVersion }}-standalone{{ .StrictSuffix }}"
+    kind = "{{ .ResourceKind }}{{ .KindSuffix }}.json"
+    locations = [f"-schema-location={own}/{kind}", f"-schema-location={schemas}/crd/{kind}"]
+    command = [str(tool("kubeconform")), "-strict", f"-kubernetes-version={kubernetes}", *locations]
+    given = yaml.safe_dump_all(objects)
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=120)
+
+
+def notes_of(values: Path, directory: Path) -> str:
+    """Return what Helm says after an installation."""
+    # `helm template` leaves them out, and `helm install` asks for a cluster.
+    chart = shutil.copytree(CHART, directory / "chart")
+    (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
+    (chart / "templates" / "notes.yaml").write_text('notes: |{{ tpl (.Files.Get "notes.txt") . | nindent 2 }}')
+    done = helm("template", "release", chart, "--values", values, "--show-only", "templates/notes.yaml")
+    assert done.returncode == 0, done.stderr
+    notes = yaml.safe_load(done.stdout)["notes"]
+    assert isinstance(notes, str)
+    return notes

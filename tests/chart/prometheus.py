@@ -16,8 +16,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.servers import free_port
-from tests.support import wait_until
+from tests.kit.servers import free_port
+from tests.kit.support import wait_until
 from tests.tools.tools import tool
 
 CHART = Path(__file__).parents[2] / "helm"

@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 from inference_logging import Config
-from tests.chart.chart import CHART, helm, render
+from tests.chart.chart import CHART, conform, helm, render
 from tests.chart.library import LIBRARY, render_user
-from tests.chart.test_chart import conform
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart
@@ -41,10 +40,7 @@ def deployment(name: str, **labels: str) -> dict[str, Any]:
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": name, "labels": labels},
-        "spec": {
-            "selector": {"matchLabels": selector},
-            "template": {"metadata": {"labels": selector}, "spec": pod},
-        },
+        "spec": {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": pod}},
     }
 
 

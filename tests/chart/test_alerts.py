@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tests.chart.prometheus import CHART, RUNBOOK, promtool, render, rendered_rules
-from tests.servers import free_port
-from tests.support import wait_until
+from tests.kit.servers import free_port
+from tests.kit.support import wait_until
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart

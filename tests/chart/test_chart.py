@@ -1,10 +1,10 @@
-"""The chart as a whole: lint, every supported situation rendered, and judged by Kubernetes' own schemas."""
+"""The chart as a whole: lint, every supported situation and every installation of a page rendered and judged."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import shutil
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from tests.chart.chart import (
     DESTINATIONS,
     MODES,
     PRESETS,
+    conform,
     endpoint,
     helm,
+    notes_of,
     parted,
     render,
     render_file,
@@ -31,16 +33,6 @@ pytestmark = pytest.mark.chart
 
 ROOT = CHART.parent
 FILES = pytest.mark.parametrize("file", CI, ids=[file.name.removesuffix("-values.yaml") for file in CI])
-
-
-def conform(objects: list[dict[str, Any]], kubernetes: str) -> subprocess.CompletedProcess[str]:
-    schemas = tool("schemas")
-    own = schemas / "{{ .NormalizedKubernetesVersion }}-standalone{{ .StrictSuffix }}"
-    kind = "{{ .ResourceKind }}{{ .KindSuffix }}.json"
-    locations = [f"-schema-location={own}/{kind}", f"-schema-location={schemas}/crd/{kind}"]
-    command = [str(tool("kubeconform")), "-strict", f"-kubernetes-version={kubernetes}", *locations]
-    given = yaml.safe_dump_all(objects)
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=120)
 
 
 def situation(values: dict[str, Any]) -> tuple[str, str]:
@@ -178,20 +170,34 @@ def test_every_helper_is_used() -> None:
     assert [name for name in names if name not in used and not name.startswith(tuple(composed))] == []
 
 
-def notes_of(values: Path, directory: Path) -> str:
-    """Return what Helm says after an installation."""
-    # `helm template` leaves them out, and `helm install` asks for a cluster.
-    chart = shutil.copytree(CHART, directory / "chart")
-    (chart / "templates" / "NOTES.txt").rename(chart / "notes.txt")
-    (chart / "templates" / "notes.yaml").write_text('notes: |{{ tpl (.Files.Get "notes.txt") . | nindent 2 }}')
-    done = helm("template", "release", chart, "--values", values, "--show-only", "templates/notes.yaml")
-    assert done.returncode == 0, done.stderr
-    notes = yaml.safe_load(done.stdout)["notes"]
-    assert isinstance(notes, str)
-    return notes
-
-
 def test_the_notes_name_the_next_command(tmp_path: Path) -> None:
     notes = notes_of(CI[0], tmp_path)
     assert "rollout status deployment/release-inference-logging" in notes
     assert "inference-logging verify" in notes
+
+
+PAGES = ("README.md", "docs/kubernetes-node.md", "docs/kubernetes.md", "helm/README.md")
+
+
+def installations() -> list[tuple[str, str]]:
+    """Return each ``helm install`` of a page's blocks, without these words."""
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        for block in blocks:
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [(page, line.removeprefix("helm install ")) for line in lines if line.startswith("helm install ")]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), installations())
+def test_an_installation_of_a_page_is_rendered(page: str, line: str) -> None:
+    command = [str(tool("helm")), "template", *shlex.split(line, comments=True)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{page}: {done.stderr}"
+    kinds = {thing["kind"] for thing in yaml.safe_load_all(done.stdout) if thing}
+    assert kinds & {"Deployment", "DaemonSet"}
+
+
+def test_every_page_has_one() -> None:
+    assert {page for page, _ in installations()} == set(PAGES)

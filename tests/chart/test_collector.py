@@ -19,8 +19,8 @@ import yaml
 
 from inference_logging import Config, Logger, get_logger
 from tests.chart.chart import CI, Release, endpoint, parted, render, render_file
-from tests.servers import free_port
-from tests.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, wait_until
+from tests.kit.servers import free_port
+from tests.kit.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, wait_until
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.chart

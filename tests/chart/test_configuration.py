@@ -10,7 +10,7 @@ import pytest
 from inference_logging import Config
 from inference_logging.record.config import FileConfig
 from tests.chart.chart import CI, Release, render, render_file
-from tests.command_line import run, run_program
+from tests.kit.command_line import run, run_program
 
 pytestmark = pytest.mark.chart
 

@@ -1,8 +1,9 @@
-"""The dashboard under a real load: a real Prometheus, which scrapes two pods, answers every expression."""
+"""The dashboard under a real load: a real Prometheus answers every expression; each kind of panel is drawn."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import time
@@ -14,9 +15,9 @@ import pytest
 
 from tests.chart.prometheus import CHART, Prometheus, written_rules
 from tests.chart.watched import MODELS, Watched, watched
-from tests.support import wait_until
-
-pytestmark = pytest.mark.chart
+from tests.kit.browser import needs_browser
+from tests.kit.support import wait_until
+from tools.chart.pictures import drawn
 
 DASHBOARD: dict[str, Any] = json.loads((CHART / "files" / "dashboard.json").read_text())
 PANELS: list[dict[str, Any]] = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -81,6 +82,7 @@ def missing(found: Callable[[], set[str]], names: set[str]) -> set[str]:
     return left
 
 
+@pytest.mark.chart
 def test_no_panel_is_without_data(seen: Watched) -> None:
     quiet = {name: filled_in(EXPRESSIONS[name]) for name in QUIET}
     others = {name: filled_in(one) for name, one in EXPRESSIONS.items() if name not in QUIET}
@@ -89,6 +91,7 @@ def test_no_panel_is_without_data(seen: Watched) -> None:
     assert missing(lambda: set(sums(seen.prometheus, quiet)), set(quiet)) == set()
 
 
+@pytest.mark.chart
 def test_every_histogram_of_requests_that_is_asked_leads_to_their_traces(seen: Watched) -> None:
     asked = {name for name, target in TARGETS.items() if target["exemplar"]}
     assert asked
@@ -108,6 +111,7 @@ def traces(prometheus: Prometheus, expression: str, start: float, end: float) ->
     return found
 
 
+@pytest.mark.chart
 def test_a_pod_that_is_scraped_at_server_and_listener_counts_once(seen: Watched) -> None:
     # What the rules recorded has no container; and there is one shipper.
     raw = {name for name, one in EXPRESSIONS.items() if not re.search(r"inference_logging(?::|_ship_)", one)}
@@ -125,6 +129,7 @@ def test_a_pod_that_is_scraped_at_server_and_listener_counts_once(seen: Watched)
     assert missing(counted_once, raw) == set()
 
 
+@pytest.mark.chart
 def test_what_is_chosen_narrows_every_expression(seen: Watched) -> None:
     def kept(names: list[str], variable: str) -> bool:
         asked = [filled_in(EXPRESSIONS[name], **{variable: "somebody-elses"}) for name in names]
@@ -138,6 +143,7 @@ def test_what_is_chosen_narrows_every_expression(seen: Watched) -> None:
         assert wrong == [], variable
 
 
+@pytest.mark.chart
 def test_the_variables_find_what_is_there_each_within_the_choice_before(seen: Watched) -> None:
     def found(variable: str, **chosen: str) -> set[str]:
         match = re.fullmatch(r"label_values\((.+), (\w+)\)", VARIABLES[variable])
@@ -159,6 +165,7 @@ def test_the_variables_find_what_is_there_each_within_the_choice_before(seen: Wa
     assert found("route", pod="completions-0") >= served
 
 
+@pytest.mark.chart
 def test_a_pod_that_is_new_is_marked_as_a_deploy_for_two_minutes(seen: Watched) -> None:
     first = "min by (namespace, service, pod) (min_over_time(timestamp(inference_logging_build_info)[1h:1s]))"
     pods = seen.prometheus.query(first)
@@ -174,12 +181,14 @@ def test_a_pod_that_is_new_is_marked_as_a_deploy_for_two_minutes(seen: Watched) 
         assert marked(150) == []
 
 
+@pytest.mark.chart
 def test_alerts_are_marked_where_their_pod_is_chosen(seen: Watched) -> None:
     alerts = wait_until(lambda: seen.prometheus.query(filled_in(NOTES["Alerts"])), "an alert")
     assert {one["metric"]["pod"] for one in alerts} == {"chat-0"}
     assert seen.prometheus.query(filled_in(NOTES["Alerts"], service="completions")) == []
 
 
+@pytest.mark.chart
 def test_every_rule_is_evaluated_without_an_error(seen: Watched) -> None:
     def evaluated() -> bool:
         return all(rule["health"] != "unknown" for rule in seen.prometheus.rules())
@@ -190,6 +199,7 @@ def test_every_rule_is_evaluated_without_an_error(seen: Watched) -> None:
     assert len(rules) == sum(len(group["rules"]) for group in written_rules()["groups"])
 
 
+@pytest.mark.chart
 def test_every_series_of_ours_that_an_alert_asks_for_is_there(seen: Watched) -> None:
     # This one is only there while a process is dead, as a note of its listener says.
     note = seen.config.resolved_queue_directory / "dead-engine"
@@ -202,6 +212,7 @@ def test_every_series_of_ours_that_an_alert_asks_for_is_there(seen: Watched) -> 
     note.unlink()
 
 
+@pytest.mark.chart
 def test_the_alerts_of_what_was_done_to_it_fire_and_no_others(seen: Watched) -> None:
     wanted = {f"InferenceLogging{name}" for name in ("RecordsDropped", "CopiesDropped", "WriteErrors")}
 
@@ -210,3 +221,40 @@ def test_the_alerts_of_what_was_done_to_it_fire_and_no_others(seen: Watched) -> 
 
     wait_until(lambda: firing() >= wanted, f"{wanted} to fire")
     assert firing() == wanted
+
+
+TIMES = [1000.0 + step for step in range(30)]
+KINDS = {panel["type"]: panel for panel in reversed(PANELS)}
+
+
+def answer(*series: tuple[str, float | None], exemplars: int = 0) -> dict[str, Any]:
+    """Return what Prometheus would have answered: series with one value all the time."""
+    named = [{"name": name, "values": [value] * len(TIMES)} for name, value in series]
+    marks = [{"name": "Deploys", "colour": "blue", "times": [[1010.0, 1015.0]]}]
+    points = [(1000.0 + number, 0.3) for number in range(exemplars)]
+    found = {"x": TIMES, "from": TIMES[0], "to": TIMES[-1], "step": 1.0, "series": named}
+    return {**found, "exemplars": points, "annotations": marks}
+
+
+@pytest.mark.chart
+@needs_browser
+def test_each_kind_of_panel_is_drawn_and_one_without_data_or_colour_is_named() -> None:
+    assert set(KINDS) == {"stat", "timeseries", "heatmap", "state-timeline"}
+    empty, grey = itertools.islice((one for one in PANELS if one["type"] == "heatmap" and one not in KINDS.values()), 2)
+    found = {
+        KINDS["stat"]["id"]: answer(("requests", 12.0)),
+        KINDS["timeseries"]["id"]: answer(("p50", 0.2), ("p99", 3.0)),
+        KINDS["heatmap"]["id"]: answer(("0.1", 1.0), ("0.5", 4.0), ("+Inf", 4.0), exemplars=3),
+        KINDS["state-timeline"]["id"]: answer(("a", 0), ("b", 4)),
+        empty["id"]: answer(),
+        grey["id"]: answer(("0.1", 0.0), ("+Inf", 0.0)),
+    }
+    panels = [panel for panel in PANELS if panel["id"] in found]
+    with drawn({**DASHBOARD, "panels": panels}, found) as (page, problems):
+        assert problems[0] == f"{empty['title']}: no data"
+        assert {problem for problem in problems[1:] if "nothing is drawn" in problem} == {
+            f"{one['title']}: nothing is drawn" for one in (empty, grey)
+        }
+        stat = page.locator(f"#panel-{KINDS['stat']['id']} .number")
+        assert stat.text_content() == "12 req/s"
+        assert "3 exemplars" in str(page.locator(f"#panel-{KINDS['heatmap']['id']} .scale").text_content())

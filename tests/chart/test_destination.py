@@ -35,11 +35,7 @@ SECRET = {"existingSecret": "secret"}
             {"type": "kafka", "endpoints": ["http://kafka:9092"]},
             "destination.endpoints=http://kafka:9092: must be host:port for kafka",
         ),
-        (
-            "otel-collector",
-            {"tls": {"enabled": True}},
-            "destination.tls.enabled: is for kafka, forward and syslog",
-        ),
+        ("otel-collector", {"tls": {"enabled": True}}, "destination.tls.enabled: is for kafka, forward and syslog"),
         ("otel-collector", {"keys": {"token": "t"}}, "keys.token=t: needs destination.existingSecret"),
         ("otel-collector", SECRET | {"keys": {"username": "u"}}, "username and password belong together"),
         (
@@ -88,11 +84,7 @@ SECRET = {"existingSecret": "secret"}
             {"type": "clickhouse", "endpoints": ["http://c:8123/logs"]},
             "destination.endpoints=http://c:8123/logs: must end with host or port for clickhouse",
         ),
-        (
-            "vector",
-            {"type": "clickhouse"},
-            "destination.type=clickhouse: vector can't deliver to it",
-        ),
+        ("vector", {"type": "clickhouse"}, "destination.type=clickhouse: vector can't deliver to it"),
         (
             "inference-logging",
             SECRET | {"keys": {"token": "t"}},

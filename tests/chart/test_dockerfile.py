@@ -1,4 +1,4 @@
-"""The images: linted, and held against chart and package. tests/test_images.py builds and starts them."""
+"""The images: linted, and held against chart and package. tests/project/test_images.py builds and starts them."""
 
 from __future__ import annotations
 

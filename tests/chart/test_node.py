@@ -14,12 +14,11 @@ import yaml
 
 from inference_logging import Logger, get_logger
 from inference_logging.record.config import FileConfig
-from tests.chart.chart import CHART, Release, helm, parted, render, render_file
-from tests.chart.test_chart import conform, notes_of
-from tests.command_line import run
-from tests.shipping.endpoint import Collector, collector
-from tests.sidecars import Sidecar
-from tests.support import read_lines, read_records, wait_until
+from tests.chart.chart import CHART, Release, conform, helm, notes_of, parted, render, render_file
+from tests.kit.command_line import run
+from tests.kit.sidecars import Sidecar
+from tests.kit.support import read_lines, read_records, wait_until
+from tests.ship.endpoint import Collector, collector
 
 __all__ = ["collector"]  # a fixture
 

@@ -36,8 +36,7 @@ METRICS_PORT: dict[str, Callable[[Any], int]] = {
 def shipping(shipper: str, destination: str, **given: Any) -> Release:
     """Render a shipper with a destination."""
     return render(
-        shipper={"type": shipper},
-        destination={"type": destination, "endpoints": [endpoint(destination)], **given},
+        shipper={"type": shipper}, destination={"type": destination, "endpoints": [endpoint(destination)], **given}
     )
 
 
@@ -180,10 +179,7 @@ def test_kafka_gets_user_and_certificates(shipper: str) -> None:
 def test_certificates_are_mounted_where_the_file_says(shipper: str) -> None:
     release = shipping(shipper, "kafka", tls=TLS)
     mounts = {one["name"]: one["mountPath"] for one in release.containers["shipper"]["volumeMounts"]}
-    assert (mounts["destination-ca"], mounts["destination-client"]) == (
-        CA.rpartition("/")[0],
-        CERT.rpartition("/")[0],
-    )
+    assert (mounts["destination-ca"], mounts["destination-client"]) == (CA.rpartition("/")[0], CERT.rpartition("/")[0])
 
 
 @pytest.mark.parametrize("shipper", DELIVERIES)

@@ -20,13 +20,13 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.c_programs import built
 from tests.chart.prometheus import Prometheus, Target, installed, scraping, written_rules
 from tests.chart.watched_node import Node, serving_node
-from tests.servers import Clients, Server, free_port, serving
-from tests.shipping.endpoint import Collector
-from tests.sidecars import Sidecar, environment
-from tests.support import wait_until
+from tests.kit.c_programs import built
+from tests.kit.servers import Clients, Server, free_port, serving
+from tests.kit.sidecars import Sidecar, environment
+from tests.kit.support import wait_until
+from tests.ship.endpoint import Collector
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

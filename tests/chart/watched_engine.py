@@ -15,10 +15,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from tests import fake_vllm
-from tests.fake_vllm import IterationStats, OutputProcessor, SchedulerStats
-from tests.support import App, Message, Receive, Send
-from tests.test_vllm import RequestResponseMetadata, UsageInfo
+from tests.kit import fake_vllm
+from tests.kit.fake_vllm import IterationStats, OutputProcessor, RequestResponseMetadata, SchedulerStats, UsageInfo
+from tests.kit.signatures import App, Message, Receive, Send
 
 _PROTOCOLS = {
     "vllm.entrypoints.generate.base.protocol": RequestResponseMetadata,

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.servers import free_port
-from tests.support import wait_until
+from tests.kit.servers import free_port
+from tests.kit.support import wait_until
 from tests.tools.tools import tool
 
 START_DEADLINE_S: Final = 60.0
@@ -68,12 +68,7 @@ class ControlPlane:
         """Run kubectl or helm against this control plane, with nothing of the user's own settings."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.directory), "KUBECONFIG": str(self.kubeconfig)}
         return subprocess.run(
-            [self.programs[name], *arguments],
-            env=environment,
-            input=given,
-            check=False,
-            capture_output=True,
-            text=True,
+            [self.programs[name], *arguments], env=environment, input=given, check=False, capture_output=True, text=True
         )
 
     def kubectl(self, *arguments: str | Path, given: str | None = None) -> str:

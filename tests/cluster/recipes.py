@@ -15,7 +15,7 @@ import yaml
 
 from tests.cluster.control_plane import ControlPlane, Object
 from tests.cluster.release import CHART, documents
-from tests.support import wait_until
+from tests.kit.support import wait_until
 
 RECIPES: Final = CHART / "recipes"
 OF_A_PREDICTOR: Final = ("annotations", "labels", "minReplicas", "maxReplicas")

@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.control_plane import HELM_TIMEOUT, ControlPlane, Object
-from tests.support import wait_until
+from tests.kit.support import wait_until
 
 CHART: Final = Path(__file__).parents[2] / "helm"
 NAME: Final = "serving"

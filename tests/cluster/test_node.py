@@ -16,7 +16,7 @@ import pytest
 from tests.cluster import recipes
 from tests.cluster.control_plane import ControlPlane, Object, node
 from tests.cluster.release import CHART, WAIT, documents
-from tests.support import wait_until
+from tests.kit.support import wait_until
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.cluster

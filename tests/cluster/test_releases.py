@@ -11,7 +11,7 @@ import yaml
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.release import CHART, Release, situations, values_of
-from tests.support import wait_until
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -16,6 +16,7 @@ from inference_logging import Config
 from tests.crash.producing import produce
 from tests.crash.stage import Produce, Stage, directories
 from tests.crash.verdict import Figures, drain, judge
+from tests.kit.signatures import Configure
 
 KILLS: Final = int(os.environ.get("CRASH_KILLS", "8"))
 """How many processes each test kills, at least."""
@@ -29,7 +30,7 @@ _FIGURES: Final = "crash figures"
 
 
 @pytest.fixture
-def play(request: pytest.FixtureRequest, configure: Callable[..., Config]) -> Play:
+def play(request: pytest.FixtureRequest, configure: Configure) -> Play:
     """Play a script, each time with directories of its own, until enough is killed; judge each time; keep the figures.
 
     Whatever parameter of the configuration is given is as given.

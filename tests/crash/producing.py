@@ -13,8 +13,8 @@ from random import Random
 from typing import Final, NoReturn
 
 from inference_logging import Config, Logger, get_logger
-from tests.c_programs import configuration_file
 from tests.crash.journal import ACCEPTED, BORN, REFUSED, Pen
+from tests.kit.c_programs import configuration_file
 
 FIELDS: Final = ("life", "thread", "n", "text")
 FIRST_CHILD: Final = 1 << 16

@@ -9,7 +9,8 @@ from typing import Any, Final, NoReturn
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from tests.crash.journal import ACCEPTED, Pen
-from tests.support import App, Client, Receive, Send, answer, http_scope
+from tests.kit.signatures import App, Receive, Send
+from tests.kit.support import Client, answer, http_scope
 
 CHUNK: Final = b"data: word\n\n"
 CHUNKS: Final = 5

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from inference_logging import Config
-from tests import sidecars
 from tests.crash.journal import Journal
 from tests.crash.producing import produce
+from tests.kit import sidecars
 
 Produce = Callable[[Config, int, int], NoReturn]
 

@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 import pytest
 
 from inference_logging import Config
-from tests.c_programs import STRICT_C, compiled
 from tests.crash.conftest import Play
 from tests.crash.producing import produce, produce_and_fork, produce_and_read, produce_in_c
 from tests.crash.serving import serve
 from tests.crash.stage import Stage
 from tests.crash.verdict import judge_without_totals, verified
-from tests.sinks import remount, small_file_system
+from tests.kit.c_programs import STRICT_C, compiled
+from tests.kit.sinks import remount, small_file_system
 
 pytestmark = [pytest.mark.servers, pytest.mark.kills]
 
@@ -252,11 +252,7 @@ def test_families_killed_while_their_queue_directory_is_full_and_freed_lose_noth
     with small_file_system(tmp_path / "shm", "48m") as place:
         room = Room(place)
         figures = play(
-            room.play,
-            produce_and_fork,
-            queue_directory=place / "queues",
-            queue_bytes=QUEUE_BYTES,
-            in_flight_slots=64,
+            room.play, produce_and_fork, queue_directory=place / "queues", queue_bytes=QUEUE_BYTES, in_flight_slots=64
         )
     assert figures.children > 0
     assert figures.refused > 0

@@ -12,12 +12,12 @@ import orjson
 import zstandard
 
 from inference_logging import Config, Logger
-from tests.command_line import run
 from tests.crash.journal import Journal, Thread
 from tests.crash.producing import FIELDS, FIRST_CHILD, text
 from tests.crash.serving import CHUNK, CHUNKS
 from tests.crash.stage import directories
-from tests.support import wait_until
+from tests.kit.command_line import run
+from tests.kit.support import wait_until
 
 _LARGEST_SEGMENT_BYTES = 1 << 30
 

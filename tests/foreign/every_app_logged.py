@@ -57,11 +57,7 @@ class EveryAppLogged:
     def pytest_sessionfinish(self) -> None:
         """Drain and report."""
         assert self.logger.close()
-        report = {
-            "outcomes": self.outcomes,
-            "requests_entered": self.requests_entered,
-            "request_ids": self.request_ids,
-        }
+        report = {"outcomes": self.outcomes, "requests_entered": self.requests_entered, "request_ids": self.request_ids}
         Path(os.environ["FOREIGN_REPORT"]).write_text(json.dumps(report))
 
 

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from h2.events import DataReceived, StreamEnded
 from websockets.sync.client import connect
 
 from inference_logging import Config, Logger
-from tests.servers import Load, Server, serving
-from tests.support import read_lines, read_records, wait_until
+from tests.kit.servers import Load, Server, serving
+from tests.kit.signatures import Configure
+from tests.kit.support import read_lines, read_records, wait_until
 
 pytestmark = pytest.mark.servers
 
 HERE = Path(__file__).parent
-Configure = Callable[..., Config]
 
 SERVERS = {
     "hypercorn-asyncio": ("hypercorn", "streaming_app:app", "--bind", "127.0.0.1:{port}", "-k", "asyncio"),

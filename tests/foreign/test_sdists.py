@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.foreign.sdist import Run, run_both
-from tests.support import read_records
+from tests.kit.support import read_records
 
 pytestmark = pytest.mark.foreign
 

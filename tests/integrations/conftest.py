@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from inference_logging import Config
-from tests.books import assert_books_balance
 from tests.integrations.vllm_server import WRITING, VllmServer, serving
-from tests.proxies import Proxy
+from tests.kit.books import assert_books_balance
+from tests.kit.proxies import Proxy
+from tests.kit.signatures import Configure
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
 
 
 @pytest.fixture
-def in_front(listener_binary: Path, configure: Callable[..., Config]) -> Iterator[Callable[[int], Proxy]]:
+def in_front(listener_binary: Path, configure: Configure) -> Iterator[Callable[[int], Proxy]]:
     """Start a proxy in front of a port; with the test it ends in order, and its books must balance."""
     started: list[Proxy] = []
 

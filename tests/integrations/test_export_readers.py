@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.browser import browser, needs_browser
-from tests.command_line import run
-from tests.segment_files import request, write_segment
-from tests.servers import free_port
-from tests.support import wait_until
+from tests.kit.browser import browser, needs_browser
+from tests.kit.command_line import run
+from tests.kit.segment_files import request, write_segment
+from tests.kit.servers import free_port
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.export
 

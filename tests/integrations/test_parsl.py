@@ -13,7 +13,7 @@ import pytest
 
 from inference_logging._native import queues_of
 from loadtests.engine import bench_parsl
-from tests.support import read_records, wait_until
+from tests.kit.support import read_records, wait_until
 
 pytestmark = pytest.mark.parsl
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +24,9 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.servers import Server
-from tests.support import read_records, wait_until
+from tests.kit.servers import Server
+from tests.kit.signatures import Configure
+from tests.kit.support import read_records, wait_until
 
 pytestmark = pytest.mark.recipes
 
@@ -37,7 +38,6 @@ CHAT: Final = {"model": "tiny", "messages": [{"role": "user", "content": "say it
 TEXT: Final = {"text": "one two three"}
 STARTING_S: Final = 300.0
 CLIENTS: Final = 4
-Configure = Callable[..., Config]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tests.integrations.triton_server import (
     assert_books_balance,
     serving,
 )
-from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT
+from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT
 
 pytestmark = pytest.mark.triton
 

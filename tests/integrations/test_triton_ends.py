@@ -28,9 +28,9 @@ from tests.integrations.triton_server import (
     environment_of,
     serving,
 )
-from tests.proxies import Proxy
-from tests.servers import free_port
-from tests.support import wait_until
+from tests.kit.proxies import Proxy
+from tests.kit.servers import free_port
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.triton
 

@@ -14,11 +14,21 @@ from typing import Any
 
 import pytest
 
-from tests.books import assert_books_balance
-from tests.integrations.test_vllm_engine import WRITTEN, ask, read_until, running
-from tests.integrations.vllm_server import MODEL, SLOW_LONG_ANSWERS, VENV, VllmServer, environment_of, serving
-from tests.sidecars import queue_files
-from tests.support import read_lines, wait_until
+from tests.integrations.vllm_server import (
+    MODEL,
+    SLOW_LONG_ANSWERS,
+    VENV,
+    WRITTEN,
+    VllmServer,
+    ask,
+    environment_of,
+    read_until,
+    running,
+    serving,
+)
+from tests.kit.books import assert_books_balance
+from tests.kit.sidecars import queue_files
+from tests.kit.support import read_lines, wait_until
 
 pytestmark = pytest.mark.vllm
 

@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import re
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.books import assert_books_balance
-from tests.command_line import run
-from tests.integrations.vllm_server import SLOW_LONG_ANSWERS, VllmServer, serving
-from tests.support import wait_until
+from tests.integrations.vllm_server import (
+    BODIES,
+    LONG,
+    SLOW_LONG_ANSWERS,
+    WRITTEN,
+    VllmServer,
+    ask,
+    read_until,
+    running,
+    serving,
+)
+from tests.kit.books import assert_books_balance
+from tests.kit.command_line import run
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.vllm
-
-LONG = 8000
-BODIES = {
-    "/v1/completions": {"prompt": "tell me a story", "max_tokens": LONG, "ignore_eos": True},
-    "/v1/chat/completions": {
-        "messages": [{"role": "user", "content": "tell me a story"}],
-        "max_tokens": LONG,
-        "ignore_eos": True,
-    },
-    "/v1/messages": {
-        "messages": [{"role": "user", "content": "tell me a story"}],
-        "max_tokens": LONG,
-    },
-    "/v1/responses": {"input": "tell me a story", "max_output_tokens": LONG, "ignore_eos": True},
-}
-# In an event with text, of each protocol.
-WRITTEN = rb'"(content|delta|text)":"[^"]'
-
-
-def ask(server: VllmServer, path: str, name: str, *, stream: bool) -> socket.socket:
-    """Send a request, byte by byte as curl does, and return its connection."""
-    body = json.dumps({"model": "tiny", "stream": stream, **BODIES[path]}).encode()
-    name = server.names.take(name)
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-request-id: {name}\r\ncontent-length: {len(body)}\r\n"
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=180)
-    connection.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
-    return connection
-
-
-def read_until(connection: socket.socket, mark: bytes) -> None:
-    """Read until what the pattern ``mark`` describes has come."""
-    read = b""
-    while not re.search(mark, read):
-        more = connection.recv(65536)
-        assert more, f"the stream ended before {mark!r}: {read!r}"
-        read += more
-
-
-def running(server: VllmServer) -> float:
-    """Return how many requests the engine says it works on."""
-    metrics = server.client.get("/metrics").text
-    return sum(float(number) for number in re.findall(r"^vllm:num_requests_running\{.*\} (.+)$", metrics, re.MULTILINE))
 
 
 def leave(server: VllmServer, path: str, name: str, *, stream: bool) -> dict[str, Any]:

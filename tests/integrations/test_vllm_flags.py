@@ -20,7 +20,6 @@ import httpx
 import pytest
 
 from inference_logging.record.started import configuration_digest
-from tests.books import assert_books_balance
 from tests.integrations.vllm_server import (
     ADAPTER,
     MODEL,
@@ -32,9 +31,10 @@ from tests.integrations.vllm_server import (
     require_vllm,
     serving,
 )
-from tests.servers import free_port
-from tests.support import PARENT_ID, TRACE_ID, TRACEPARENT, read_records, wait_until
-from tests.test_docs_shell import commands
+from tests.kit.books import assert_books_balance
+from tests.kit.servers import free_port
+from tests.kit.support import PARENT_ID, TRACE_ID, TRACEPARENT, read_records, wait_until
+from tests.project.test_docs_blocks import commands
 
 pytestmark = pytest.mark.vllm
 
@@ -202,10 +202,7 @@ def test_the_record_of_the_start_says_what_runs_and_with_which_arguments(flagged
     names = ("fastapi", "starlette", "torch", "transformers")
     assert {name: record["framework.versions"].get(name) for name in names} == {name: installed(name) for name in names}
     assert (record["server.name"], record["telemetry.distro.name"]) == ("uvicorn", "inferlog")
-    assert (record["process.runtime.name"], record["process.runtime.version"]) == (
-        "cpython",
-        platform.python_version(),
-    )
+    assert (record["process.runtime.name"], record["process.runtime.version"]) == ("cpython", platform.python_version())
     assert record["configuration.digest"] == configuration_digest(flagged.config)
     assert (record["model.name"], record["model.dtype"], record["model.max_tokens"]) == (str(MODEL), "float32", 8192)
     assert not {"model.revision", "model.quantization", "model.digest"} & set(record), "this model has none"

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.books import assert_books_balance
-from tests.command_line import run
 from tests.integrations.vllm_server import WRITING, VllmServer, serving
-from tests.support import wait_until
+from tests.kit.books import assert_books_balance
+from tests.kit.command_line import run
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.vllm
 
@@ -27,10 +27,7 @@ ASKED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "prompt": ("/v1/completions", {"prompt": "once upon a time", **EXACTLY}),
     "refused": (CHAT, {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 50_000}),
-    "left": (
-        CHAT,
-        {"messages": [{"role": "user", "content": "go on"}], **EXACTLY, "max_tokens": 4000, "stream": True},
-    ),
+    "left": (CHAT, {"messages": [{"role": "user", "content": "go on"}], **EXACTLY, "max_tokens": 4000, "stream": True}),
 }
 LEFT_AFTER: Final = 3
 """Chunks that the client of the request ``left`` waits for."""

@@ -13,9 +13,8 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 
-from tests.integrations.test_vllm_engine import BODIES, running
-from tests.integrations.vllm_server import VllmServer, events, written
-from tests.support import wait_until
+from tests.integrations.vllm_server import BODIES, VllmServer, events, running, written
+from tests.kit.support import wait_until
 from tests.truth.events import CHUNKS, SSE, Stream
 from tests.truth.reference import read
 from tests.truth.table import Comparison

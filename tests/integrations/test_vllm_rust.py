@@ -9,12 +9,22 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.books import assert_books_balance
-from tests.integrations.test_vllm_engine import FIXED, LONG, SETTINGS, WRITTEN, ask, engine_requests, read_until
-from tests.integrations.vllm_server import SLOW_LONG_ANSWERS, VllmServer, events, serving_without, written
-from tests.proxies import Proxy
-from tests.sidecars import queue_files
-from tests.support import wait_until
+from tests.integrations.test_vllm_engine import FIXED, SETTINGS, engine_requests
+from tests.integrations.vllm_server import (
+    LONG,
+    SLOW_LONG_ANSWERS,
+    WRITTEN,
+    VllmServer,
+    ask,
+    events,
+    read_until,
+    serving_without,
+    written,
+)
+from tests.kit.books import assert_books_balance
+from tests.kit.proxies import Proxy
+from tests.kit.sidecars import queue_files
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.vllm
 

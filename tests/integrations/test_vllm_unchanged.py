@@ -13,10 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integrations.test_vllm_engine import WRITTEN, ask, read_until
-from tests.integrations.vllm_server import WRITING, VllmServer, events, serving_without
-from tests.shown import comparison_row
-from tests.support import wait_until
+from tests.integrations.vllm_server import WRITING, WRITTEN, VllmServer, ask, events, read_until, serving_without
+from tests.kit.shown import comparison_row
+from tests.kit.support import wait_until
 
 pytestmark = pytest.mark.vllm
 

@@ -18,10 +18,10 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests import books
 from tests.integrations.names import Names
-from tests.servers import free_port
-from tests.support import read_records, wait_until
+from tests.kit import books
+from tests.kit.servers import free_port
+from tests.kit.support import read_records, wait_until
 
 VENV = Path(__file__).parent.parent.parent / ".venv-triton"
 HERE = Path(__file__).parent / "triton"

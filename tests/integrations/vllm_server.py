@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,10 +19,10 @@ import httpx
 import pytest
 
 from inference_logging import Config
-from tests.books import variables
 from tests.integrations.names import Names
-from tests.servers import free_port
-from tests.support import read_records, wait_until
+from tests.kit.books import variables
+from tests.kit.servers import free_port
+from tests.kit.support import read_records, wait_until
 
 VENV = Path(__file__).parent.parent.parent / ".venv-vllm"
 MODEL = VENV / "models" / "tiny"
@@ -213,3 +215,45 @@ def written(events: list[dict[str, Any]]) -> list[str]:
     choices = [choice for event in events for choice in event["choices"]]
     texts = [choice["delta"].get("content") if "delta" in choice else choice["text"] for choice in choices]
     return [text for text in texts if text]
+
+
+LONG = 8000
+
+BODIES = {
+    "/v1/completions": {"prompt": "tell me a story", "max_tokens": LONG, "ignore_eos": True},
+    "/v1/chat/completions": {
+        "messages": [{"role": "user", "content": "tell me a story"}],
+        "max_tokens": LONG,
+        "ignore_eos": True,
+    },
+    "/v1/messages": {"messages": [{"role": "user", "content": "tell me a story"}], "max_tokens": LONG},
+    "/v1/responses": {"input": "tell me a story", "max_output_tokens": LONG, "ignore_eos": True},
+}
+
+# In an event with text, of each protocol.
+WRITTEN = rb'"(content|delta|text)":"[^"]'
+
+
+def ask(server: VllmServer, path: str, name: str, *, stream: bool) -> socket.socket:
+    """Send a request, byte by byte as curl does, and return its connection."""
+    body = json.dumps({"model": "tiny", "stream": stream, **BODIES[path]}).encode()
+    name = server.names.take(name)
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-request-id: {name}\r\ncontent-length: {len(body)}\r\n"
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=180)
+    connection.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
+    return connection
+
+
+def read_until(connection: socket.socket, mark: bytes) -> None:
+    """Read until what the pattern ``mark`` describes has come."""
+    read = b""
+    while not re.search(mark, read):
+        more = connection.recv(65536)
+        assert more, f"the stream ended before {mark!r}: {read!r}"
+        read += more
+
+
+def running(server: VllmServer) -> float:
+    """Return how many requests the engine says it works on."""
+    metrics = server.client.get("/metrics").text
+    return sum(float(number) for number in re.findall(r"^vllm:num_requests_running\{.*\} (.+)$", metrics, re.MULTILINE))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.images import ROOT, wheels
+from tests.kit.images import ROOT, wheels
 from tests.node.images import archives
 from tests.node.node import ADDRESS, CGROUPS, NEEDED, PLUGINS, Node
 from tests.node.serving import Chat, Destination

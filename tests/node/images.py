@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from tests.images import DOCKERFILE, ROOT, Storage, furnished, wheels
+from tests.kit.images import DOCKERFILE, ROOT, Storage, furnished, wheels
 from tests.tools.tools import tool
 from tools.programs.workshop import TOOLS, replacing
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cluster.control_plane import START_DEADLINE_S, ControlPlane
+from tests.kit.support import wait_until
 from tests.node.images import PAUSE
-from tests.support import wait_until
 from tests.tools.tools import tool
 
 ADDRESS: Final = "10.87.0.1"

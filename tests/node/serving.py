@@ -20,11 +20,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from tests.cluster.control_plane import Object
 from tests.cluster.release import CHART, Release
+from tests.kit.servers import Clients
+from tests.kit.support import read_records, wait_until
 from tests.node.images import REGISTRY
 from tests.node.node import NAME, Node
-from tests.servers import Clients
-from tests.shipping.endpoint import Collector
-from tests.support import read_records, wait_until
+from tests.ship.endpoint import Collector
 
 PAUSE_S: Final = 0.01
 PATIENCE_S: Final = 30.0

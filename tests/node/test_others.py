@@ -17,9 +17,9 @@ import yaml
 from tests.chart.library import render_user
 from tests.cluster.control_plane import Object
 from tests.cluster.release import CHART, documents, namespace
+from tests.kit.support import wait_until
 from tests.node.node import Node
 from tests.node.serving import Chat, Requests, watch, written
-from tests.support import wait_until
 
 pytestmark = [pytest.mark.node, pytest.mark.kills]
 

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from tests.cluster.release import CHART
-from tests.images import wheels
 from tests.integrations import triton_server, vllm_server
+from tests.kit.images import wheels
 from tests.node.images import Builder, archives, kept
 from tools.programs.workshop import TOOLS
 
@@ -70,10 +70,7 @@ class Vendor(NamedTuple):
 
 VENDORS: Final = {
     "vllm": Vendor(
-        vllm_server.VENV,
-        (vllm_server.MODEL,),
-        MappingProxyType(vllm_server.ON_CPU),
-        vllm_server.require_vllm,
+        vllm_server.VENV, (vllm_server.MODEL,), MappingProxyType(vllm_server.ON_CPU), vllm_server.require_vllm
     ),
     "triton": Vendor(
         triton_server.VENV,

@@ -66,9 +66,7 @@ def test_a_test_without_its_tool_is_skipped_with_the_command_that_gets_it() -> N
         tools.tool("plain")
 
 
-def test_a_test_is_skipped_with_the_reason_for_which_its_tool_cannot_be_had(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_test_is_skipped_with_the_reason_for_which_its_tool_cannot_be_had(capsys: pytest.CaptureFixture[str]) -> None:
     assert not install.install("absent", PINS)
     assert capsys.readouterr().err == "absent: missing: no such version\n"
     with pytest.raises(pytest.skip.Exception, match="missing: absent: no such version"):

@@ -233,15 +233,7 @@ def _others() -> list[Stream]:
     ]
 
 
-STREAMS: Final = (
-    *_chat(),
-    *_framings(),
-    *_completions(),
-    *_responses(),
-    *_messages(),
-    *_lines(),
-    *_others(),
-)
+STREAMS: Final = (*_chat(), *_framings(), *_completions(), *_responses(), *_messages(), *_lines(), *_others())
 """They leave the same record however their body messages are cut."""
 
 BLANK: Final = Chat().stream("blank lines first", BLANK_LINES, *plain())

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.support import wait_until
+from tests.kit.support import wait_until
 from tests.truth.events import CHUNKS, Kind, Stream
 from tests.truth.player import BEGUN, HEADER, STARTED, Script
 
@@ -112,8 +112,7 @@ class Asking:
             connection.request("POST", self.seen.stream.path, body, {**headers, HEADER.decode(): script.header()})
             if self._leaves and (script.until or 0) <= 0:
                 wait_until(
-                    lambda: reached(self._application_port, self.seen.name) == script.until,
-                    "the script to begin",
+                    lambda: reached(self._application_port, self.seen.name) == script.until, "the script to begin"
                 )
                 return
             response = connection.getresponse()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inference_logging import InferenceLoggingMiddleware
-from tests.support import Message, Receive, Recorded, Send, body_messages, http_scope
+from tests.kit.signatures import Message, Receive, Send
+from tests.kit.support import Recorded, body_messages, http_scope
 from tests.truth.events import SSE, Stream
 
 _AT_ONCE: Final = 500

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from inference_logging import InferenceLoggingMiddleware
-from tests.support import Receive, Send
+from tests.kit.signatures import Receive, Send
 from tests.truth.catalogue import by_name
 from tests.truth.events import Stream
 

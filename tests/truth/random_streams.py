@@ -165,16 +165,7 @@ def _unknown(of: random.Random) -> Stream:
     return _ended(of, api.stream("random", *_some(of, *makers, least=1)), [], lambda: api.error(of.choice(_FAILED)))
 
 
-_MAKERS: Final[tuple[Make, ...]] = (
-    _chat,
-    _completions,
-    _responses,
-    _messages,
-    _ollama,
-    _gemini,
-    _simple,
-    _unknown,
-)
+_MAKERS: Final[tuple[Make, ...]] = (_chat, _completions, _responses, _messages, _ollama, _gemini, _simple, _unknown)
 
 
 def _ended(of: random.Random, stream: Stream, end: list[Event], *failures: Callable[[], Event]) -> Stream:

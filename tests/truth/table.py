@@ -39,11 +39,7 @@ class Comparison:
         self._messages: list[str] = []
 
     def record(
-        self,
-        sent: Compared,
-        expected: Mapping[str, Any],
-        record: Mapping[str, Any],
-        fields: tuple[str, ...] = FIELDS,
+        self, sent: Compared, expected: Mapping[str, Any], record: Mapping[str, Any], fields: tuple[str, ...] = FIELDS
     ) -> None:
         """Compare a record with the truth."""
         self._note(sent, len(fields), differences(expected, record, fields, errors(sent.stream)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import Recorded
+from tests.kit.signatures import Recording
 from tests.truth.catalogue import BLANK, STREAMS, by_name, compressed, is_stream, large, long
 from tests.truth.events import CHUNKS, FIELDS, JSON, Event, Stream, errors, truth
 from tests.truth.in_process import Sent, Stage, cut_at_every_byte, usual_cuts
@@ -29,7 +29,7 @@ def named(stream: Stream) -> str:
 
 
 @pytest.fixture
-def staging(recording: Callable[..., Recorded]) -> Stages:
+def staging(recording: Recording) -> Stages:
     return lambda **parameters: Stage(recording(queue_bytes=32 << 20, **parameters))
 
 

@@ -6,16 +6,17 @@ import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from inference_logging import Config, Logger
-from tests.proxies import Start
-from tests.servers import serving
-from tests.support import read_records, wait_until
+from tests.kit.proxies import Start
+from tests.kit.servers import serving
+from tests.kit.signatures import Configure
+from tests.kit.support import read_records, wait_until
 from tests.truth.catalogue import STREAMS, is_stream
 from tests.truth.client import Asking, Seen
 from tests.truth.events import CHUNKS, FIELDS, Kind, truth
@@ -24,7 +25,6 @@ from tests.truth.table import Comparison
 
 pytestmark = pytest.mark.servers
 
-Configure = Callable[..., Config]
 AT_LENGTH = os.environ.get("TRUTH_AT_LENGTH", "") not in ("", "0")
 """Every stream instead of one of each kind."""
 

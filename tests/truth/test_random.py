@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from inference_logging import Config
-from tests.support import Recorded
+from tests.kit.signatures import Configure
+from tests.kit.support import Recorded
 from tests.truth.catalogue import STREAMS, is_stream
 from tests.truth.events import Stream, truth
 from tests.truth.in_process import Stage
@@ -44,7 +44,7 @@ def test_the_slow_reader_and_the_builder_agree_on_random_streams() -> None:
 
 
 def test_records_of_random_streams_agree_with_the_slow_reader(
-    configure: Callable[..., Config], tmp_path: Path, comparison: Comparison
+    configure: Configure, tmp_path: Path, comparison: Comparison
 ) -> None:
     for numbers in batches():
         here = tmp_path / str(numbers.start)

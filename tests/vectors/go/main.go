@@ -1,4 +1,4 @@
-// Command vectors prints the decisions of OpenTelemetry's Go code, for tests/test_sampling.py:
+// Command vectors prints the decisions of OpenTelemetry's Go code, for tests/record/test_sampling.py:
 //
 //	go run . > ../go.json
 //

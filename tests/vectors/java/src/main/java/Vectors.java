@@ -17,7 +17,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Writes the decisions of the OpenTelemetry SDK for Java, for tests/test_sampling.py:
+ * Writes the decisions of the OpenTelemetry SDK for Java, for tests/record/test_sampling.py:
  *
  * <pre>mvn -q compile exec:java -Dexec.args=../java.json</pre>
  */

@@ -1,0 +1,145 @@
+"""Conditions on the table of records find what Python finds in the lines, whatever they hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inference_logging.read.table.table import Table
+from inference_logging.read.where import Condition
+from tests.kit.segment_files import stamp, write_segment
+from tests.read.table_questions import RESOURCES, ask, found, lines_of, open_table
+
+NUMBERS = [
+    "duration_s", "http.response.status_code", "gen_ai.usage.input_tokens", "engine.queued_s", "pid", "seq", "chunks",
+]  # fmt: skip
+TEXTS = ["outcome", "tenant.id", "http.route", "error.type", "logger", "event_name", "severity_text", "enduser.id"]
+IDS = ["trace_id", "span_id", "request_id", "boot_id"]
+# Fields without a column, and ways to fields.
+OTHERS = [
+    "message", "attributes", "attributes.n", "attributes.a.b", "gen_ai", "http", "http.response", "service.name",
+    "severity", "outcome.x", "k8s", "timestamp",
+]  # fmt: skip
+
+words = st.sampled_from(["ok", "error", "", "é😀", 'a"b\\c', "x\ny\t\x00", "1", "1.0", "null", "'", "it's", "\u2028"])
+numbers = st.one_of(
+    st.integers(-3, 600),
+    st.integers(-(2**63), 2**64 - 1),
+    st.sampled_from([0.5, 1.0, 1e-7, 1e16, 1.5, 2.0**53, -0.0, sys.float_info.max, 123456.789012, 0.1 + 0.2]),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+ids = st.one_of(
+    st.integers(0, 2**128 - 1).map(lambda number: f"{number:032x}"),
+    st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}"),
+    words,
+)
+scalars = st.one_of(st.none(), st.booleans(), numbers, words)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["n", "a", "b", "a.b", "id", "x"]), inner, max_size=3),
+    ),
+    max_leaves=5,
+)
+usual = st.fixed_dictionaries(
+    {},
+    optional={
+        "timestamp": st.one_of(st.integers(0, 100).map(stamp), words),
+        **dict.fromkeys(NUMBERS, numbers),
+        **dict.fromkeys(TEXTS, words),
+        **dict.fromkeys(IDS, ids),
+    },
+)
+odd = st.dictionaries(st.sampled_from(NUMBERS + TEXTS + IDS + OTHERS + ["tenant", "error"]), values, max_size=4)
+records = st.tuples(usual, odd, st.integers(0, 3)).map(
+    lambda parts: {**parts[0], **(parts[1] if parts[2] == 0 else {})}
+)
+conditions = st.tuples(
+    st.sampled_from(NUMBERS + TEXTS + IDS + OTHERS),
+    st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"]),
+    st.one_of(
+        words,
+        ids,
+        numbers.map(str),
+        st.sampled_from([
+            "1_000", "inf", "-inf", "nan", "1e400", "١٢", "9" * 40, "-" + "9" * 40, "1_", "0x1", "true", "{'n': 1}",
+            "None", "2026-11-21T05:00:50", " 5 ", "+1", "9007199254740993", "INFO", "9",
+        ]),
+    ),
+).map("".join)  # fmt: skip
+
+
+def conditions_on(rows: list[dict[str, Any]]) -> st.SearchStrategy[str]:
+    """Make conditions whose values occur in the records, or parts of them, and others."""
+    pairs = [(name, value) for row in rows for name, value in row.items() if isinstance(value, str | int | float)]
+    if not pairs:
+        return conditions
+    operators = st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "~"])
+    parts = st.sampled_from([slice(None), slice(None), slice(1), slice(1, None)])
+    near = st.tuples(st.sampled_from(pairs), operators, parts)
+    return st.one_of(near.map(lambda drawn: f"{drawn[0][0]}{drawn[1]}{str(drawn[0][1])[drawn[2]]}"), conditions)
+
+
+def expected(by_key: Mapping[str, Mapping[str, Any]], where: Iterable[str]) -> set[str]:
+    parsed = [Condition.parse(text) for text in where]
+    return {key for key, record in by_key.items() if all(condition.holds(record) for condition in parsed)}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(st.lists(records, min_size=1, max_size=12), st.data(), st.booleans())
+def test_conditions_find_what_python_finds(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], data: st.DataObject, compressed: bool
+) -> None:
+    drawn = data.draw(st.lists(conditions_on(rows), min_size=10, max_size=20))
+    directory = tmp_path_factory.mktemp("segments")
+    path = write_segment(directory, rows, resource=RESOURCES)
+    by_key = {
+        key: {"severity": number, **record} if (number := severity(record)) is not None else record
+        for key, record in lines_of(path, RESOURCES).items()
+    }
+    if compressed:
+        path.unlink()
+        write_segment(directory, rows, resource=RESOURCES, compressed=True)
+    table = open_table(directory, tmp_path_factory.mktemp("cache"))
+    for where in ([], drawn[:2], *([one] for one in drawn)):
+        wanted = expected(by_key, where)
+        assert found(table, where=where) == wanted, where
+    answer = ask(table, "aggregate", where=drawn[:1], heatmap="duration_s")
+    assert sum(answer["count"]) == len(expected(by_key, drawn[:1]))
+    assert found(table, where=drawn[:1], order="oldest") == expected(by_key, drawn[:1])
+
+
+@pytest.mark.parametrize("member", ["gen_ai", "http", "http.response", "service.name", "severity", "status", "model"])
+def test_a_member_that_hides_a_column_is_found_by_its_own_value(tmp_path: Path, member: str) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    plain = {"timestamp": stamp(1), "event_name": "request", "pid": 1, "http.response.status_code": 200}
+    path = write_segment(logs, [plain, {**plain, member: "mine"}], resource=RESOURCES)
+    table = open_table(logs, tmp_path / "cache")
+    lines = lines_of(path, RESOURCES)
+    assert len(found(table, where=[f"{member}=mine"])) == 1
+    for where in (f"{member}=mine", f"{member}!=mine", "status=200", "service.name=chat"):
+        assert found(table, where=[where]) == expected(lines, [where]), where
+
+
+def severity(record: Mapping[str, Any]) -> int | None:
+    names = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"]
+    text = record.get("severity_text")
+    return 1 + 4 * names.index(text) if text in names else None
+
+
+@pytest.mark.parametrize("text", ["", "outcome", "=x", " =x", "a b", "a!b"])
+def test_text_that_is_no_condition_is_refused_as_python_refuses_it(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="must be FIELD") as theirs:
+        Condition.parse(text)
+    (tmp_path / "logs").mkdir()
+    with pytest.raises(ValueError, match="must be FIELD") as ours:
+        ask(Table([tmp_path / "logs"], None, tmp_path), "rows", where=[text])
+    assert str(theirs.value).split(": ")[1] in str(ours.value)

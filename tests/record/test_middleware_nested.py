@@ -1,0 +1,375 @@
+"""Requests as the application has them: behind two middlewares, below a prefix, in the context, after the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import BackgroundTasks, FastAPI, Request, Response, WebSocket
+from fastapi.testclient import TestClient
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
+
+from inference_logging import Config, InferenceLoggingMiddleware, current_request
+from tests.kit.signatures import App as ASGIApp
+from tests.kit.signatures import Configure, Message, Receive, Send
+from tests.kit.support import Client, Recorded, answer, http_scope, replying
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Recorded]:
+    """Record with another configuration."""
+    own = Recorded(Config(directory=tmp_path / "own", queue_directory=tmp_path / "own-queues", service_name="own"))
+    yield own
+    own.close()
+
+
+def application(config: Config) -> FastAPI:
+    """Return an application with the middleware, for a GET and a WebSocket."""
+    app = FastAPI()
+
+    @app.get("/{name}")
+    def get(name: str) -> str:
+        return name
+
+    @app.websocket("/ws")
+    async def echo(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.send_text(await websocket.receive_text())
+        await websocket.close()
+
+    app.add_middleware(InferenceLoggingMiddleware, config=config)
+    return app
+
+
+def mounted(outer: Config, inner: Config) -> FastAPI:
+    """Return an application with the middleware that has another one with the middleware below it."""
+    app = FastAPI()
+    app.mount("/sub", application(inner))
+    app.add_middleware(GZipMiddleware)
+    app.add_middleware(InferenceLoggingMiddleware, config=outer)
+    return app
+
+
+async def between(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Do nothing, as a middleware that wraps `receive` and `send` for what is below it."""
+    return await call_next(request)
+
+
+class Wrapped:
+    """A middleware that gives a WebSocket functions of its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        async def own_receive() -> Message:
+            return await receive()
+
+        async def own_send(message: Message) -> None:
+            await send(message)
+
+        await self.app(scope, own_receive, own_send)
+
+
+def twice(config: Config) -> FastAPI:
+    app = application(config)
+    app.add_middleware(InferenceLoggingMiddleware, config=config)
+    return app
+
+
+def use(app: FastAPI, path: str) -> None:
+    with TestClient(app) as client:
+        assert client.get(f"{path}/x").json() == "x"
+        with client.websocket_connect(f"{path}/ws") as websocket:
+            websocket.send_text("hello")
+            assert websocket.receive_text() == "hello"
+
+
+def test_a_request_behind_two_middlewares_has_one_record(recorded: Recorded) -> None:
+    use(twice(recorded.config), "")
+    assert recorded.request()["http.route"] == "/{name}"
+    assert len(recorded.records("websocket.connection")) == 1
+
+
+def test_a_request_of_a_mounted_application_with_its_own_middleware_has_one_record(recorded: Recorded) -> None:
+    use(mounted(recorded.config, recorded.config), "/sub")
+    assert recorded.request()["http.route"] == "/sub/{name}"
+    assert len(recorded.records("websocket.connection")) == 1
+
+
+@pytest.mark.parametrize("wrapping", [(BaseHTTPMiddleware, {"dispatch": between}), (Wrapped, {})])
+def test_what_wraps_the_functions_between_two_middlewares_makes_no_second_record(
+    recorded: Recorded, wrapping: tuple[Any, dict[str, Any]]
+) -> None:
+    app = FastAPI()
+    app.mount("/sub", application(recorded.config))
+    app.add_middleware(wrapping[0], **wrapping[1])
+    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
+    use(app, "/sub")
+    assert recorded.request()["http.route"] == "/sub/{name}"
+    assert len(recorded.records("websocket.connection")) == 1
+
+
+def test_a_scope_that_is_served_again_after_its_end_has_a_record_of_each(recorded: Recorded) -> None:
+    scope = http_scope()
+    for _ in range(2):
+        recorded.serve(replying(*answer(b"x")), scope)
+    assert len(recorded.records("request")) == 2
+    assert scope == http_scope()
+
+
+def test_a_middleware_within_another_one_gives_its_context_back(recorded: Recorded, elsewhere: Recorded) -> None:
+    seen = []
+
+    async def innermost(scope: Message, receive: Receive, send: Send) -> None:
+        seen.append(current_request())
+        for message in answer(b"x"):
+            await send(message)
+
+    inner = elsewhere.wrap(innermost)
+
+    async def between(scope: Message, receive: Receive, send: Send) -> None:
+        seen.append(current_request())
+        await inner(scope, receive, send)
+        seen.append(current_request())
+
+    recorded.serve(between)
+    before, within, after = [ids.span_id for ids in seen if ids is not None]
+    assert before == after == recorded.request()["span_id"] != within
+
+
+@pytest.mark.parametrize("event", ["request", "websocket.connection"])
+def test_where_the_mounted_application_is_recorded_elsewhere_there_is_a_record_in_each_place(
+    recorded: Recorded, elsewhere: Recorded, event: str
+) -> None:
+    use(mounted(recorded.config, elsewhere.config), "/sub")
+    assert len(recorded.records(event)) == len(elsewhere.records(event)) == 1
+
+
+def below(path: str, root_path: object = "/llm") -> dict[str, Any]:
+    """Return the scope of a request whose proxy has not stripped the prefix."""
+    return {**http_scope(path), "root_path": root_path}
+
+
+@pytest.mark.parametrize("path", ["/health/logging", "/health/logging/live", "/metrics/logging"])
+def test_routes_of_the_middleware_answer_with_and_without_the_prefix(configure: Configure, path: str) -> None:
+    app = FastAPI()
+    config = configure(liveness_path="/health/logging/live", metrics_path="/metrics/logging")
+    app.add_middleware(InferenceLoggingMiddleware, config=config)
+    with TestClient(app, root_path="/llm") as client:
+        assert client.get(path).status_code == client.get(f"/llm{path}").status_code == 200
+        assert client.get(f"/llmx{path}").status_code == client.get(f"/other{path}").status_code == 404
+
+
+def test_the_servers_own_health_route_is_wrapped_below_the_prefix(configure: Configure) -> None:
+    recorded = Recorded(configure(wrap_health_path="/health"))
+    start, _ = recorded.serve(replying(*answer(b"")), below("/llm/health"))
+    recorded.close()
+    assert b"inference-logging-state" in dict(start["headers"])
+
+
+@pytest.mark.parametrize("skipped", ["/ready", "/llm/ready", "/ready/*"])
+def test_a_path_that_is_skipped_is_skipped_below_the_prefix(configure: Configure, skipped: str) -> None:
+    recorded = Recorded(configure(skip_paths=[skipped]))
+    end = "/x" if skipped.endswith("*") else ""
+    for path in (f"/llm/ready{end}", f"/other/ready{end}", f"/llmx/ready{end}"):
+        recorded.serve(replying(*answer(b"")), below(path))
+    found = [record["url.path"] for record in recorded.records("request")]
+    recorded.close()
+    assert found == [f"/other/ready{end}", f"/llmx/ready{end}"]
+
+
+def test_a_route_has_its_ratio_below_the_prefix_and_one_with_the_prefix_goes_first(configure: Configure) -> None:
+    recorded = Recorded(configure(sample_routes={"/llm/b": 1.0, "/a": 0.0, "/b": 0.0}))
+    for path in ("/llm/a", "/llm/b", "/llm/c"):
+        recorded.serve(replying(*answer(b"")), below(path))
+    found = [record["url.path"] for record in recorded.records("request")]
+    recorded.close()
+    assert found == ["/llm/b", "/llm/c"]
+
+
+@pytest.mark.parametrize("root_path", [None, 7, b"/llm", "", "/", "/llm/x/y"])
+def test_a_prefix_that_is_none_changes_nothing(recorded: Recorded, root_path: object) -> None:
+    recorded.serve(replying(*answer(b"")), below("/llm/x", root_path))
+    assert recorded.request()["url.path"] == "/llm/x"
+
+
+_APP = """
+import asyncio, contextvars, sys
+from inference_logging import Config, InferenceLoggingMiddleware
+
+async def receive():
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+sent = []
+async def send(message):
+    sent.append(message)
+
+def scope():
+    return {"type": "http", "method": "GET", "path": "/", "headers": [], "client": None, "http_version": "1.1"}
+
+def served(app, requests=1):
+    config = Config(directory=sys.argv[1] + "/logs", queue_directory=sys.argv[1] + "/queue")
+    middleware = InferenceLoggingMiddleware(app, config)
+    async def run():
+        for _ in range(requests):
+            await middleware(scope(), receive, send)
+        middleware._close()
+    asyncio.run(run())
+
+def in_context():
+    return [value for var, value in contextvars.copy_context().items() if var.name == "inference_logging.request"]
+"""
+_CASES = {
+    "nobody asks, and nothing is set": """
+async def app(scope, receive, send):
+    assert in_context() == [], in_context()
+served(app, 2)
+""",
+    "an import before the first request": """
+from inference_logging import current_request
+async def app(scope, receive, send):
+    assert len(current_request().trace_id) == 32
+    assert in_context() == [current_request()]
+    assert await asyncio.create_task(child()) == current_request().request_id
+async def child():
+    return current_request().request_id
+served(app)
+assert current_request() is None
+""",
+    "an import within a request": """
+seen = []
+async def app(scope, receive, send):
+    from inference_logging import current_request
+    async def child():
+        return current_request()
+    seen.append(current_request())
+    assert await asyncio.create_task(child()) is seen[-1] is not None
+    assert await asyncio.to_thread(current_request) is seen[-1]
+async def after(scope, receive, send):
+    await app(scope, receive, send)
+served(after, 2)
+assert seen[0].trace_id != seen[1].trace_id
+assert in_context() in ([], [None]), in_context()
+""",
+    "a logger within a request": """
+seen = []
+async def app(scope, receive, send):
+    from inference_logging import get_logger
+    get_logger("late").info("within")
+    seen.extend(in_context())
+served(app)
+assert len(seen) == 1 and seen[0].trace_id
+""",
+    "a handler of the standard library": """
+import logging
+from inference_logging import Handler
+handler = Handler()
+async def app(scope, receive, send):
+    assert len(in_context()) == 1
+served(app)
+""",
+}
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_code_that_asks_knows_the_request_under_way(tmp_path: Path, case: str) -> None:
+    subprocess.run([sys.executable, "-c", _APP + _CASES[case], str(tmp_path)], check=True, timeout=180)
+
+
+Scope = MutableMapping[str, Any]
+
+
+async def work() -> None:
+    """Take a while, as a background task does."""
+    await asyncio.sleep(0.05)
+
+
+async def fail() -> None:
+    """Fail, as a background task does."""
+    raise LookupError
+
+
+def background(task: Any) -> FastAPI:
+    """Return an application that answers and then does ``task``."""
+    app = FastAPI()
+
+    @app.get("/")
+    async def route(tasks: BackgroundTasks) -> str:
+        tasks.add_task(task)
+        return "ok"
+
+    return app
+
+
+def test_a_background_task_takes_time_behind_the_answer(recorded: Recorded) -> None:
+    recorded.serve(background(work))
+    record = recorded.request()
+    # The sleep is between the two of them, whatever the machine adds.
+    assert record["after_response_s"] >= 0.05
+    assert record["duration_s"] >= 0
+    assert (record["outcome"], "after_response_outcome" in record) == ("ok", False)
+
+
+def test_a_background_task_that_fails_is_no_error_of_the_answer(recorded: Recorded) -> None:
+    with pytest.raises(LookupError):
+        recorded.serve(background(fail))
+    record = recorded.request()
+    assert (record["outcome"], record["http.response.status_code"], "error.type" in record) == ("ok", 200, False)
+    assert (record["after_response_outcome"], record["after_response_error_type"]) == ("error", "LookupError")
+    assert record["severity_text"] == "ERROR"
+
+
+class Refusing(Client):
+    """A server that refuses the last part of an answer."""
+
+    error: Exception = RuntimeError("Response content shorter than Content-Length")
+
+    async def send(self, message: Message) -> None:
+        """Take ``message``, unless it is the last one."""
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            raise self.error
+        await super().send(message)
+
+
+@pytest.mark.parametrize("wraps", [False, True], ids=["as it is", "partial"])
+def test_a_last_part_that_the_server_refuses_is_an_error_of_the_answer(recorded: Recorded, wraps: bool) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in answer(b"x"):
+            await send(message)
+
+    client = Refusing()
+    send = functools.partial(client.send) if wraps else client.send
+    with pytest.raises(RuntimeError):
+        asyncio.run(recorded.wrap(app)(http_scope(), client.receive, send))
+    record = recorded.request()
+    assert (record["outcome"], record["error.type"]) == ("error", "RuntimeError")
+    assert not {"after_response_s", "after_response_outcome"} & record.keys()
+
+
+def test_a_client_that_is_gone_when_the_last_part_comes_is_a_disconnect(recorded: Recorded) -> None:
+    class Gone(Refusing):
+        error = OSError()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def parts() -> Any:
+            yield b"x"
+
+        await StreamingResponse(parts())(scope, receive, send)
+
+    client = Gone()
+    scope = {**http_scope(), "asgi": {"version": "3.0", "spec_version": "2.4"}}
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(recorded.wrap(app)(scope, client.receive, client.send))
+    record = recorded.request()
+    assert (record["outcome"], record["error.type"]) == ("client_disconnect", "ClientDisconnect")
+    assert "after_response_outcome" not in record
