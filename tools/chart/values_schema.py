@@ -227,8 +227,8 @@ THRESHOLDS = closed(
 def said(config: Schema) -> dict[str, Schema]:
     """Return what the chart says of parameters in words: Helm shows patterns, and `--set` makes texts of numbers.
 
-    ``must``: what is allowed; ``number``: whether it is one with a point; ``switch``: whether it is on or off, which YAML
-    reads as true and false; else ``text``: the pattern of its texts, and ``name``: that of its names.
+    ``must``: what is allowed; ``number``: whether it is one with a point; ``switch``: whether it is on or off, which
+    YAML reads as true and false; else ``text``: the pattern of its texts, and ``name``: that of its names.
     """
     found = {name: _patterns(one) for name, one in config["properties"].items() if name != "advanced"}
     return {
