@@ -108,6 +108,10 @@ config.{{ . }}={{ get $.Values.config . }}: the chart sets it; leave it out
 {{- with get $said $name }}
 {{- if and .number (kindIs "string" $value) (regexMatch "^[0-9]+[.][0-9]+$" (toString $value)) }}
 {{ $prefix }}.{{ $name }}={{ $value }}: a text, as --set makes of it; write --set-json {{ $prefix }}.{{ $name }}={{ $value }}
+{{- else if .switch }}
+{{- if eq (toString $value) "true" }}
+{{ $prefix }}.{{ $name }}=true: must be {{ .must }} YAML reads on as true; write {{ $name }}: "on"
+{{- end }}
 {{- else if include "inference-logging.refused" (list . $value) }}
 {{ $prefix }}.{{ $name }}={{ $value }}: must be {{ .must }}
 {{- end }}

@@ -58,7 +58,7 @@ def test_what_is_made_from_the_package_is_up_to_date() -> None:
 def test_the_schema_of_the_configuration_is_the_packages() -> None:
     ours, packages = SCHEMA["properties"]["config"], file_schema("#/properties/config")
     assert set(ours["properties"]) == set(packages["properties"])
-    # Helm would show patterns, and of numbers `--set` makes texts: both the chart refuses in words.
+    # Helm would show patterns, `--set` makes texts of numbers, and YAML truth of on: the chart refuses these in words.
     differing = [name for name, one in packages["properties"].items() if ours["properties"][name] != one]
     assert set(differing) == set(said(packages))
     assert '"pattern"' not in json.dumps(ours)
@@ -228,7 +228,18 @@ def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values:
             {"config": {"flush_interval_s": "0.3"}},
             "config.flush_interval_s=0.3: a text, as --set makes of it; write --set-json config.flush_interval_s=0.3",
         ),
-        ({"config": {"advanced": {"ship_retry_s": "1.5"}}}, "write --set-json config.advanced.ship_retry_s=1.5"),
+        (
+            {"config": {"advanced": {"ship_retry_s": "1.5"}}},
+            "write --set-json config.advanced.ship_retry_s=1.5",
+        ),
+        (
+            {"config": yaml.safe_load("engine_records: on")},
+            'config.engine_records=true: must be one of "off", "on". YAML reads on as true; write engine_records: "on"',
+        ),
+        (
+            {"config": {"advanced": yaml.safe_load("server_record: on")}},
+            'config.advanced.server_record=true: must be one of "off", "on". YAML reads on as true',
+        ),
         ({"config": {"sink": "stdout"}}, "config.sink=stdout: must be file, as shipper.type=otel-collector reads"),
         (
             {"config": {"audit": "on", "audit_directory": "/audit"}},

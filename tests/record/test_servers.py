@@ -20,6 +20,7 @@ from fastapi.testclient import TestClient
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError
 from tests.kit.child import assert_unbroken, drain
 from tests.kit.servers import HERE, Load, Server, assert_each_answer_is_recorded, numbered, serving, uvicorn
+from tests.kit.sidecars import Sidecar, served_port
 from tests.kit.signatures import Configure
 from tests.kit.sinks import fill, small_file_system
 from tests.kit.support import read_lines, read_records, wait_until
@@ -392,3 +393,26 @@ def test_one_that_somebody_configured_serves_where_the_parameter_says_so(blocked
 def test_one_that_somebody_configured_is_refused(given: Callable[[Path], dict[str, Any]], tmp_path: Path) -> None:
     with pytest.raises(OpenError, match="directory"), TestClient(application(**given(tmp_path))):
         pass
+
+
+@pytest.mark.servers
+@pytest.mark.usefixtures("listener_command")
+def test_a_listener_has_no_record_until_a_server_of_its_configuration_opens(configure: Configure) -> None:
+    """The alert InferenceLoggingNothingRecorded relies on it."""
+    config = configure(service_name="unopened", listener="external")
+    shared = {name: getattr(config, name) for name in ("directory", "queue_directory", "listener")}
+    with Sidecar(config, "--metrics-port", "0", "--metrics-address", "127.0.0.1") as sidecar:
+        sidecar.wait_for("leader queues=0")
+        port = wait_until(lambda: served_port(sidecar.lines), "the port")
+
+        def accepted() -> str:
+            text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=120).text
+            return next(line for line in text.splitlines() if line.startswith("inference_logging_records_accepted_tot"))
+
+        with TestClient(
+            application(**shared, redact_fields=["password"], server_record="on", open_failure="serve")
+        ) as other:
+            assert (other.get("/").json(), other.get(HEALTH).json()["status"]) == ("served", "degraded")
+            assert accepted().endswith("_total 0.0")
+        with TestClient(application(**shared, server_record="on")):
+            wait_until(lambda: accepted().endswith("_total 1.0"), "the record of the server's start")

@@ -227,8 +227,8 @@ THRESHOLDS = closed(
 def said(config: Schema) -> dict[str, Schema]:
     """Return what the chart says of parameters in words: Helm shows patterns, and `--set` makes texts of numbers.
 
-    ``must``: what is allowed; ``number``: whether it is one with a point; else ``text``: the pattern of its texts, and
-    ``name``: that of its names.
+    ``must``: what is allowed; ``number``: whether it is one with a point; ``switch``: whether it is on or off, which
+    YAML reads as true and false; else ``text``: the pattern of its texts, and ``name``: that of its names.
     """
     found = {name: _patterns(one) for name, one in config["properties"].items() if name != "advanced"}
     return {
@@ -241,6 +241,8 @@ def said(config: Schema) -> dict[str, Schema]:
 def _patterns(parameter: Schema) -> Schema:
     if _is_number(parameter):
         return {"number": True}
+    if _is_switch(parameter):
+        return {"switch": True}
     texts = [
         parameter,
         *parameter.get("anyOf", ()),
@@ -256,14 +258,24 @@ def _is_number(parameter: Schema) -> bool:
     return any(one.get("type") == "number" for one in (parameter, *parameter.get("anyOf", ())))
 
 
+def _is_switch(parameter: Schema) -> bool:
+    """Whether it is on or off, and the package refuses true, which YAML reads for an unquoted on."""
+    choices = parameter.get("enum", ())
+    return "on" in choices and True not in choices
+
+
 def _with_texts(config: Schema) -> Schema:
-    """Return the schema with any text where the chart says in words which ones are allowed."""
-    properties = config["properties"]
-    given = {
-        name: {"description": one["description"], "anyOf": [one, TEXT]} if _is_number(one) else _without_patterns(one)
-        for name, one in properties.items()
-    }
-    return {**config, "properties": properties | given}
+    """Return the schema with more allowed where the chart says in words what is: any text, and true for on."""
+    return {**config, "properties": {name: _wider(one) for name, one in config["properties"].items()}}
+
+
+def _wider(parameter: Schema) -> Schema:
+    if _is_number(parameter):
+        return {"description": parameter["description"], "anyOf": [parameter, TEXT]}
+    if _is_switch(parameter):
+        return {**parameter, "enum": [*parameter["enum"], True]}
+    without: Schema = _without_patterns(parameter)
+    return without
 
 
 def _without_patterns(schema: Any) -> Any:
