@@ -12,7 +12,7 @@ from inference_logging.read.view.index import Index
 from inference_logging.read.view.meanings import fields_with_meaning
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import BUDGET_S, QueryError
-from inference_logging.read.where import ALIASES, Condition, mistake, no_record_has
+from inference_logging.read.where import ALIASES, Condition, meant, no_record_has
 
 _MOST_OTHERS: Final = 1000
 
@@ -29,12 +29,9 @@ class Conditions:
     def check(self, text: str) -> str:
         """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
         try:
-            wrong = mistake(text)
+            full = meant(text).in_full()
         except ValueError as error:
             raise QueryError(str(error)) from None
-        if wrong is not None:
-            raise QueryError(wrong)
-        full = Condition.parse(text).in_full()
         self.check_fields([full])
         return full
 
