@@ -16,9 +16,9 @@ import duckdb
 import pytest
 
 from inference_logging import Config, Logger
-from inference_logging.cli.query_types import common
-from inference_logging.cli.questions import QUESTIONS
 from inference_logging.read.outcomes import NONE
+from inference_logging.read.query.lines import common
+from inference_logging.read.query.questions import QUESTIONS
 from inference_logging.read.segments.columns import HEAD, LOGS, RESOURCE
 from inference_logging.read.view.app import STATIC
 from tests.command_line import run

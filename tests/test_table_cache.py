@@ -18,7 +18,7 @@ from tests.table_questions import ask, asked, found, open_table
 
 def rows_of(directory: Path, cache: Path) -> int:
     table = Table([directory], None, cache)
-    progress = json.loads(table.refresh(10))
+    progress = table.refresh(10)
     assert progress["done"], progress
     assert len(found(table)) == progress["rows"]
     return int(progress["rows"])
@@ -78,7 +78,7 @@ def test_a_cache_of_another_user_or_behind_a_link_is_not_used(tmp_path: Path) ->
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     table = Table([logs], None, cache)
-    progress = json.loads(table.refresh(10))
+    progress = table.refresh(10)
     assert (progress["rows"], len(progress["problems"])) == (1, 1)
     assert "no link; rows are kept in memory" in progress["problems"][0]
     assert len(found(table)) == 1

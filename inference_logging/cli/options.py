@@ -66,6 +66,16 @@ def configuration(**given: Any) -> Config:
     return Config(**{name: value for name, value in given.items() if value is not None})
 
 
+def chosen(
+    given: Sequence[Any], prefixes: Sequence[str] | None, config_file: Path | None, service_name: str | None
+) -> tuple[Sequence[Any], tuple[str, ...] | None]:
+    """Return the directories, by default the configured one, and the services whose segments count; None: all."""
+    if not given or config_file is not None or service_name is not None:
+        configured = configuration(config_file=config_file, service_name=service_name)
+        given = given or (configured.directory,)
+    return given, (*(prefixes or ()), *([service_name] if service_name is not None else ())) or None
+
+
 class Place(NamedTuple):
     """The place of the segments that a command reads, and their services; None: all services."""
 
@@ -125,13 +135,9 @@ def of_segments(command: Command) -> Command:
         service_name: str | None,
         **rest: Any,
     ) -> Any:
-        if isinstance(directory, str):
-            directory = brought(directory)
-        if directory is None or config_file is not None or service_name is not None:
-            configured = configuration(config_file=config_file, service_name=service_name)
-            directory = directory if directory is not None else configured.directory
-        names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
-        return command(place=Place(directory, names or None), **rest)
+        given = [] if directory is None else [directory]
+        (found,), services = chosen(given, prefixes, config_file, service_name)
+        return command(place=Place(brought(found) if isinstance(found, str) else found, services), **rest)
 
     decorated: Any = with_place
     for option in (PREFIX, SERVICE_NAME, CONFIG, DIRECTORY):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +11,7 @@ import click
 from inference_logging.cli.examples import examples
 from inference_logging.cli.filters import WHERE, conditions
 from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
+from inference_logging.cli.progress import bar
 from inference_logging.read.stats.counting import count
 from inference_logging.read.stats.counts import Counts
 from inference_logging.read.stats.summary import figures, headline, tables
@@ -64,8 +62,9 @@ def command(
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no record can be between them")
     chosen, wanted = place.segments(since), conditions(where)
-    with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
-        counts, damage, unknown = count(chosen, since, until, advance, wanted)
+    size = sum(segment.size_bytes() for segment in chosen)
+    with bar(size, f"{{task.percentage:.0f}} % of {size / 1e6:,.0f} MB", visible=size >= _PROGRESS_FROM_BYTES) as moves:
+        counts, damage, unknown = count(chosen, since, until, lambda read: moves(advance=read), wanted)
     if unknown is not None:
         raise click.UsageError(unknown)
     for damaged in damage:
@@ -87,28 +86,6 @@ def command(
         click.echo(json.dumps(figures(counts), indent=2, ensure_ascii=True))
     else:
         _print(counts)
-
-
-@contextmanager
-def _progress(total_bytes: int) -> Iterator[Callable[[int], object]]:
-    """Return a callable that takes the bytes read: a progress bar for a large input on a terminal."""
-    if total_bytes < _PROGRESS_FROM_BYTES or not sys.stderr.isatty():
-        yield _ignore
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-    except ImportError:
-        yield _ignore
-        return
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading", total=total_bytes)
-        yield lambda read_bytes: progress.advance(task, read_bytes)
-
-
-def _ignore(_read_bytes: int) -> None:
-    pass
 
 
 def _print(counts: Counts) -> None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
-from inference_logging.read.view.index import Index
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import Query
 
@@ -21,9 +19,9 @@ _ROWS: Final = 40
 _LEAST_ROWS: Final = 10
 
 
-def with_heat(index: Index, query: Query) -> dict[str, Any]:
+def with_heat(index: Table, query: Query) -> dict[str, Any]:
     """Return an aggregate whose heat map has rows only where values are; ``zero`` counts the values that are 0."""
-    answer: dict[str, Any] = orjson.loads(asked(index.aggregate, {**query, "heatmap_rows": _FINEST}))
+    answer: dict[str, Any] = asked(index.aggregate, {**query, "heatmap_rows": _FINEST})
     cells, edges = answer["heatmap"]["cells"], answer["heatmap"]["edges"]
     zeros = _zeros(index, query) if any(column[0] for column in cells) else [0] * len(cells)
     for column, zero in zip(cells, zeros, strict=True):
@@ -39,11 +37,11 @@ def with_heat(index: Index, query: Query) -> dict[str, Any]:
     return answer
 
 
-def _zeros(index: Index, query: Query) -> list[int]:
+def _zeros(index: Table, query: Query) -> list[int]:
     """Return how many values are 0 in each bucket."""
     where = [*query.get("where", []), f"{query['heatmap']}<=0"]
     plain = {name: one for name, one in query.items() if name not in ("heatmap", "heatmap_rows", "group_by")}
-    found: list[int] = orjson.loads(asked(index.aggregate, {**plain, "where": where, "fields": []}))["count"]
+    found: list[int] = asked(index.aggregate, {**plain, "where": where, "fields": []})["count"]
     return found
 
 

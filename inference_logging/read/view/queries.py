@@ -158,8 +158,3 @@ def _json(given: str, name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _refuse(name, given, "must be a JSON object")
     return found
-
-
-def encoded(query: Query) -> bytes:
-    """Return a question as the index takes it."""
-    return orjson.dumps(query)

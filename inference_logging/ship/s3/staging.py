@@ -12,14 +12,14 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
 from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import RESOURCE, TABLES
-from inference_logging.read.segments.reading import LineJoiner
+from inference_logging.read.segments.reading import DamagedError, LineJoiner, blocks
 from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.read.table.engine import connected
 from inference_logging.read.table.parquet import SETTINGS, ParquetFile
@@ -28,9 +28,6 @@ from inference_logging.ship.s3.place import JSON_LINES
 
 LEVEL: Final = 3
 _BLOCK_BYTES: Final = 256 << 10
-_COMPRESSED_STEP_BYTES: Final = 1 << 10
-"""Zeroes grow to 32 MiB."""
-
 
 Parsed: TypeAlias = tuple[bytes, dict[str, Any]]
 """The line of a record, and what it says."""
@@ -109,39 +106,16 @@ def content_of(path: Path) -> Content:
 def whole_lines(segment: Segment) -> Iterator[bytes]:
     """Iterate over the whole lines of a segment, in blocks. Raises OSError, ``CorruptLineError``."""
     left = b""
-    for block in _blocks(segment):
-        end = block.rfind(b"\n") + 1
-        if end:
-            yield left + block[:end]
-            left = block[end:]
-        else:
-            left += block
-
-
-def _blocks(segment: Segment) -> Iterator[bytes]:
-    with segment.path.open("rb") as file:
-        if not segment.compressed:
-            yield from iter(lambda: file.read(_BLOCK_BYTES), b"")
-            return
-        yield from unpacked(file, segment.path)
-
-
-def unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Iterate over what a compressed file holds. Raises ``CorruptLineError`` where it is damaged or cut off."""
-    zstandard = _zstandard()
-    frame, is_whole = zstandard.ZstdDecompressor().decompressobj(), False
     try:
-        for block in iter(lambda: file.read(_COMPRESSED_STEP_BYTES), b""):
-            rest: bytes = block
-            while rest:
-                yield frame.decompress(rest)
-                rest, is_whole = frame.unused_data, frame.eof
-                if is_whole:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-    except zstandard.ZstdError as error:
-        raise CorruptLineError(str(path), 0, f"the compressed segment is damaged: {error}") from None
-    if not is_whole:
-        raise CorruptLineError(str(path), 0, "the compressed segment is cut off")
+        for block in blocks(segment.path):
+            end = block.rfind(b"\n") + 1
+            if end:
+                yield left + block[:end]
+                left = block[end:]
+            else:
+                left += block
+    except DamagedError as damage:
+        raise CorruptLineError(str(segment.path), 0, str(damage)) from None
 
 
 class _JsonLines:
