@@ -387,7 +387,7 @@ def test_standard_output_a_device_and_one_segment(directory: Path) -> None:
 def test_a_file_that_can_not_be_written_stays_as_it_was(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = directory / "out.jsonl"
     out.write_text("before")
-    monkeypatch.setattr("inference_logging.read.export.mooncake.write_timed", _fail)
+    monkeypatch.setattr("inference_logging.read.export.traces.write_timed", _fail)
     done = run("export", str(directory), "--format", "mooncake", "-o", str(out))
     assert (done.code, out.read_text(), list(directory.glob("*.partial"))) == (1, "before", [])
     assert "disk full" in done.err

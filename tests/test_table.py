@@ -86,7 +86,9 @@ def test_the_aggregate_is_that_of_python(logs: Path, table: Table) -> None:
     tokens = sum(r.get("gen_ai.usage.output_tokens", 0) * r.get("adjusted_count", 1) for r in requests)
     assert sum(answer["output_tokens"]) == tokens
     assert answer["outcomes"] == {"ok": 3940, "error": 80}
-    assert sum(map(sum, answer["heatmap"]["cells"])) == len(requests)
+    heat = answer["heatmap"]
+    assert sum(map(sum, heat["cells"])) + sum(heat["zeros"]) == len(requests)
+    assert sum(heat["zeros"]) == sum(record["duration_s"] == 0 for record in requests)
     assert [group["value"] for group in answer["groups"]] == ["t0", "t1"]
     assert sum(answer["groups"][0]["count"]) == 800
     weighted = sorted((r["duration_s"], r.get("adjusted_count", 1.0)) for r in requests)

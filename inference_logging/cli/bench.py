@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from inference_logging.cli import bench_against
-from inference_logging.cli.examples import examples
+from inference_logging.cli.options import examples
 from inference_logging.cli.progress import bar
 from inference_logging.prove.bench.peers import NAMES
 from inference_logging.prove.bench.record import LARGEST_BYTES, MOST_THREADS, SMALLEST_BYTES

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.filters import TRACE, WHERE, Filters, conditions
 from inference_logging.cli.main import FAILED, OK
 from inference_logging.cli.names import Names
-from inference_logging.cli.options import Place, of_segments
+from inference_logging.cli.options import Place, examples, of_segments
 from inference_logging.cli.times import FORMS, from_option
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.export.formats import KINDS, Options, writer

@@ -10,8 +10,7 @@ from typing import Any
 import click
 import orjson
 
-from inference_logging.cli.examples import examples
-from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, chosen
+from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, chosen, examples
 from inference_logging.read.terminal import safe
 
 

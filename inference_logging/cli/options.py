@@ -1,4 +1,4 @@
-"""Options that commands share, with one meaning everywhere: the configuration, the segments, the time."""
+"""What commands share, with one meaning everywhere: the configuration, the segments, the time; their examples."""
 
 from __future__ import annotations
 
@@ -57,6 +57,12 @@ SINCE = click.option(
 )
 
 UNTIL = click.option("--until", callback=from_option, metavar="TIME", help="Only records before this time.")
+
+
+def examples(*lines: str) -> str:
+    """Return the epilog of a command: verbatim command lines, each runnable in a shell. A test runs every one."""
+    # click leaves a paragraph that begins with a backspace unwrapped.
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
 def configuration(**given: Any) -> Config:

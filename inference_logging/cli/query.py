@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
-from inference_logging.cli.options import SEGMENTS, Place, of_segments
+from inference_logging.cli.options import SEGMENTS, Place, examples, of_segments
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.query import lines, names, parquet, table
 from inference_logging.read.query.questions import QUESTIONS

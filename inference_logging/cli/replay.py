@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
+from inference_logging.cli.options import examples
 from inference_logging.cli.progress import bar
 from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
 from inference_logging.read.terminal import safe

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
-from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration, examples
 from inference_logging.cli.signals import ENDING, Signals
 from inference_logging.errors import MissingExtraError
 from inference_logging.ship.directories import Member, Pattern

@@ -8,9 +8,8 @@ from typing import Final
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.filters import WHERE, conditions
-from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
+from inference_logging.cli.options import SINCE, UNTIL, Place, examples, of_segments
 from inference_logging.cli.progress import bar
 from inference_logging.read.stats.counting import count
 from inference_logging.read.stats.counts import Counts
@@ -26,7 +25,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
     epilog=examples(
         "inference-logging stats",
         "inference-logging stats logs --since 2h --prefix inference",
-        "inference-logging stats --where model=llama --where 'status>=400'",
+        "inference-logging stats --where method=POST --where 'status>=400'",
         "inference-logging stats logs --json | python3 -m json.tool",
         "inference-logging stats logs --since 2026-11-21 --until 2026-11-22T06:00:00Z --html report.html",
     ),

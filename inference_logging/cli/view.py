@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import INTERRUPTED
-from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, Place, brought, chosen
+from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, Place, brought, chosen, examples
 from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:

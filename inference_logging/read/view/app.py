@@ -31,7 +31,6 @@ from inference_logging.read.view.conditions import Conditions
 from inference_logging.read.view.export import Exports, Made, archive, known_format
 from inference_logging.read.view.export import content as content_of
 from inference_logging.read.view.groups import grouped
-from inference_logging.read.view.heat import with_heat
 from inference_logging.read.view.links import Link
 from inference_logging.read.view.live import Live
 from inference_logging.read.view.logging_itself import Itself
@@ -180,8 +179,6 @@ class View:
     def _aggregate(self, query: Query) -> Any:
         if query.get("group_by"):
             return grouped(self.index, query)
-        if query.get("heatmap"):
-            return with_heat(self.index, query)
         return asked(self.index.aggregate, query)
 
     def _values(self, query: Query) -> Any:

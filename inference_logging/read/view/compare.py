@@ -54,7 +54,9 @@ def _spans(index: Table, query: Query, field: str, given_up: threading.Event) ->
     wanted = {"events": ["request"], **query, "buckets": _SPANS, "heatmap": field, "heatmap_rows": _ROWS}
     wanted.pop("group_by", None)
     found = _ask(index.aggregate, {**wanted, "fields": [field]}, given_up).get("heatmap") or {}
-    return Spans(found.get("edges", []), found.get("cells", []))
+    # A value of 0 is in the lowest row, which begins above it.
+    spans = zip(found.get("cells", []), found.get("zeros", []), strict=True)
+    return Spans(found.get("edges", []), [[zeros + cells[0], *cells[1:]] for cells, zeros in spans])
 
 
 def _ratios(a: Mapping[str, Any], b: Mapping[str, Any], spans: Sequence[Spans] | None) -> dict[str, Any]:

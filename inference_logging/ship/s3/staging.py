@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -31,16 +31,6 @@ _BLOCK_BYTES: Final = 256 << 10
 
 Parsed: TypeAlias = tuple[bytes, dict[str, Any]]
 """The line of a record, and what it says."""
-
-
-class Sink(Protocol):
-    """What takes the whole lines of a segment and makes a file of them."""
-
-    def add(self, lines: bytes, records: list[Parsed], /) -> None:
-        """Take whole lines, and the records among them."""
-
-    def close(self) -> None:
-        """Write what is left."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ class Staging:
         path.unlink(missing_ok=True)
         account, digest, bytes_ = Account(), hashlib.sha256(), 0
         joiner = LineJoiner()
-        sink = _sink(form, path, account)
+        sink = _JsonLines(path) if form == JSON_LINES else _Parquet(path, account)
         for lines in whole_lines(segment):
             digest.update(lines)
             bytes_ += len(lines)
@@ -155,12 +145,6 @@ def _row(raw: bytes, record: dict[str, Any], given: dict[str, str]) -> bytes:
         head = row({name: value for name, value in record.items() if not isinstance(value, dict | list)})
         head.pop(OTHER, None)
         return orjson.dumps({**head, **given, OTHER: orjson.Fragment(raw)})
-
-
-def _sink(form: str, path: Path, account: Account) -> Sink:
-    if form == JSON_LINES:
-        return _JsonLines(path)
-    return _Parquet(path, account)
 
 
 def _zstandard() -> Any:
