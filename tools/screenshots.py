@@ -8,7 +8,6 @@ The records are those of `view_records.py`, so a picture changes only when a pag
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -23,8 +22,8 @@ from urllib.parse import quote
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.app import Content, View
-from inference_logging.read.view.index import Index, open_index
 from inference_logging.read.view.links import parse_link
 from inference_logging.read.view.server import Serving, bind
 from tests.kit import view_records
@@ -52,10 +51,10 @@ MOST_BYTES: Final = 150_000
 
 
 @contextmanager
-def served(folder: Path, cache: Path) -> Iterator[tuple[str, Index]]:
+def served(folder: Path, cache: Path) -> Iterator[tuple[str, Table]]:
     """Serve a folder; give the address and the index."""
-    index = open_index([folder], None, cache)
-    while not json.loads(index.refresh(1.0))["done"]:
+    index = Table([folder], None, cache)
+    while not index.refresh(1.0)["done"]:
         pass
     link = parse_link("Jaeger=https://jaeger.example.com/trace/{trace_id}")
     serving = Serving(View(index, Content((folder,), None, (link,))), bind("127.0.0.1", 0))
@@ -113,7 +112,7 @@ def main() -> None:
         view_records.make(folder, 6000, 1800.0, MADE_AT)
         with served(folder, Path(temporary) / "cache") as (url, index), sync_playwright() as playwright:
             query = {"where": STALLED, "events": ["request"], "order": "-duration_s", "limit": 1}
-            stalled = json.loads(index.rows(json.dumps(query).encode()))["rows"][0]["key"]
+            stalled = index.rows(query)["rows"][0]["key"]
             arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
             for path in pictures(browser, url, stalled, given.out):

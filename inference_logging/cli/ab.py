@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from inference_logging.cli import native
-from inference_logging.cli.examples import examples
-from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, examples
 from inference_logging.cli.times import duration_s
 
 if TYPE_CHECKING:
     from inference_logging._native import Comparison
-    from inference_logging.read.stats.comparison import Pair
+    from inference_logging.prove.ab.comparison import Pair
     from inference_logging.record.config import Config
 
 LEAST_PAIRS: Final = 6
@@ -123,12 +122,12 @@ def _directory(config: Config, *, by_name: bool) -> Path:
 
 def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int | None, as_json: bool) -> int:
     from inference_logging._native import Comparison
-    from inference_logging.cli.findings import Findings
     from inference_logging.cli.main import FAILED, INTERRUPTED, OK
-    from inference_logging.cli.processes import Processes
     from inference_logging.cli.signals import Signals
-    from inference_logging.cli.slices import Interrupted, Slices
-    from inference_logging.read.stats.comparison import compare
+    from inference_logging.prove.ab.comparison import compare
+    from inference_logging.prove.ab.findings import Findings
+    from inference_logging.prove.ab.processes import Processes
+    from inference_logging.prove.ab.slices import Interrupted, Slices
 
     processes = Processes(directory)
     if not processes.servers and not processes.unseen:
@@ -137,7 +136,7 @@ def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int 
     ended, code = None, OK
     with Signals() as signals:
         comparison = Comparison(directory, 2 * pairs * slice_s + _MORE_S)
-        slices = Slices(comparison, processes, signals, slice_s=slice_s, guard_s=guard_s, seed=seed)
+        slices = Slices(comparison, processes, signals.wait, slice_s=slice_s, guard_s=guard_s, seed=seed)
         try:
             _announce(pairs, slice_s, as_json)
             for pair in slices.pairs(pairs):

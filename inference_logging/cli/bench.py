@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,8 @@ import click
 from click.core import ParameterSource
 
 from inference_logging.cli import bench_against
-from inference_logging.cli.examples import examples
+from inference_logging.cli.options import examples
+from inference_logging.cli.progress import bar
 from inference_logging.prove.bench.peers import NAMES
 from inference_logging.prove.bench.record import LARGEST_BYTES, MOST_THREADS, SMALLEST_BYTES
 from inference_logging.prove.bench.result import LOOPS
@@ -153,25 +153,6 @@ def _bench(chosen: dict[str, Any], as_json: bool) -> None:
 def _measured(plan: Plan) -> Result:
     from inference_logging.prove.bench.run import run
 
-    with _progress(plan.steps()) as progress:
-        return run(plan, shlex.join(["inference-logging", *sys.argv[1:]]), progress)
-
-
-@contextmanager
-def _progress(steps: int) -> Iterator[Callable[[str], object]]:
-    """Return what is called before each step: it shows the step on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _step: None
-        return
-    done = 0
-
-    def show(step: str) -> None:
-        nonlocal done
-        done += 1
-        sys.stderr.write(f"\r\x1b[K{done:>4} of about {steps}: {step}")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
+    with bar(plan.steps(), "{task.completed} of about {task.total}: {task.fields[step]}", step="") as moves:
+        command = shlex.join(["inference-logging", *sys.argv[1:]])
+        return run(plan, command, lambda step: moves(advance=1, step=step))

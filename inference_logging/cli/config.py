@@ -14,9 +14,8 @@ import click
 import yaml
 
 from inference_logging._native import sampling_threshold
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, Group
-from inference_logging.cli.options import CONFIG, SERVICE_NAME
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, examples
 from inference_logging.errors import ConfigError
 from inference_logging.record.config import ENV_PREFIX, FILE_VERSION, Config, FileConfig, reference
 from inference_logging.record.config.difference import Difference

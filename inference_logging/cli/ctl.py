@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from inference_logging.cli import native
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import OK, Group
-from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, examples
 
 if TYPE_CHECKING:
     from inference_logging.record.config import Config

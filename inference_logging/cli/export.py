@@ -10,18 +10,17 @@ from typing import Any, Final
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.filters import TRACE, WHERE, Filters, conditions
 from inference_logging.cli.main import FAILED, OK
 from inference_logging.cli.names import Names
-from inference_logging.cli.options import Place, of_segments
+from inference_logging.cli.options import Place, examples, of_segments
 from inference_logging.cli.times import FORMS, from_option
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.export.formats import KINDS, Options, writer
 from inference_logging.read.export.prefixes import KEY_BYTES, Prefixes
 from inference_logging.read.export.requests import Request
 from inference_logging.read.export.run import read, write
-from inference_logging.read.export.statement import ADVICE, Books, Requests, Statement
+from inference_logging.read.export.statement import ADVICE, NOT_MEANT, Books, Requests, Statement
 from inference_logging.read.private import for_its_owner
 from inference_logging.read.segments import Record
 from inference_logging.read.terminal import safe
@@ -117,7 +116,8 @@ def command(
     Each export ends with a statement on stderr: requests in the file, requests that a filter, the format or sampling
     left out, and records that were lost, by the books that `verify` checks.
 
-    Exit code: 1 if something can't be read or written or, with --require-complete, if anything is missing.
+    Exit code: 1 if something can't be read or written, if the format can't hold any of the requests or, with
+    --require-complete, if anything is missing.
     """  # noqa: D301 - a real backspace: with it click does not wrap the list
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no request can arrive between them")
@@ -143,19 +143,21 @@ def command(
     made_statement = Statement(form, str(place.path), given, counted, books, faults)
     for line in made_statement.words():
         click.echo(f"inference-logging export: {safe(line)}", err=True)
+    is_none_left = bool(counted.left_out) and not counted.exported
     if not counted.exported:
         why = _why_nothing(form, counted, filters, is_bounded=since is not None or until is not None)
         click.echo(f"inference-logging export: nothing exported: {why}", err=True)
     if statement is not None:
         with open(statement, "w", encoding="utf-8", opener=for_its_owner) as file:
             file.write(json.dumps(made_statement.as_json(), indent=2) + "\n")
-    return FAILED if require_complete and not made_statement.is_complete else OK
+    return FAILED if is_none_left or (require_complete and not made_statement.is_complete) else OK
 
 
 def _why_nothing(form: str, counted: Requests, filters: Filters, *, is_bounded: bool) -> str:
     """Return why there is no request in the file, and what to do."""
     if counted.left_out:
-        reason = max(counted.left_out, key=lambda name: counted.left_out[name])
+        # A request that is not meant for the format, such as a GET, says less than one that lacks a field.
+        reason = max(counted.left_out, key=lambda name: (name not in NOT_MEANT, counted.left_out[name]))
         return f"{form} cannot hold them ({reason}): {ADVICE[reason]}"
     if is_bounded and filters.keep is not None:
         return f"in that time {filters.why_nothing()}"

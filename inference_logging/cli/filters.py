@@ -13,7 +13,7 @@ import click
 from inference_logging.read.segments import Record
 from inference_logging.read.terminal import safe, word
 from inference_logging.read.times import timestamp
-from inference_logging.read.where import OPERATORS, Condition, is_absent, look_up, mistake
+from inference_logging.read.where import OPERATORS, Condition, is_absent, look_up, meant
 
 Keep = Callable[[Record], bool] | None
 
@@ -31,7 +31,7 @@ _LONGEST_VALUE: Final = 40
 def conditions(where: Sequence[str]) -> list[Condition]:
     """Read the conditions of `--where`; a wrong one is a usage error."""
     try:
-        return [Condition.parse(text) for text in where]
+        return [meant(text) for text in where]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--where") from None
 
@@ -56,7 +56,10 @@ class Filters:
         since: float | None = None,
     ) -> None:
         """Take what the options give."""
-        self._all = [_Filter(one.holds, _unmet(one), one.field if one.operator == "=" else None) for one in conditions]
+        self._all = [
+            _Filter(one.holds, f"no record has {safe(''.join(one[:3]))}", one.field if one.operator == "=" else None)
+            for one in conditions
+        ]
         if events:
             names = " or ".join(map(safe, events))
             self._all.append(_Filter(lambda record: record.get("event_name") in events, f"no event is {names}"))
@@ -102,10 +105,3 @@ class Filters:
             value = look_up(record, field)
             if not is_absent(value):
                 self._values[field].add(word(value)[:_LONGEST_VALUE])
-
-
-def _unmet(condition: Condition) -> str:
-    """Return what is said of a condition that no record meets, with the mistake that is likely."""
-    sentence = "".join(condition[:3])
-    why = mistake(sentence)
-    return safe(f"no record has {sentence}{f': {why}' if why is not None else ''}")

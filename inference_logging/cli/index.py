@@ -10,8 +10,7 @@ from typing import Any
 import click
 import orjson
 
-from inference_logging.cli.examples import examples
-from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, chosen, examples
 from inference_logging.read.terminal import safe
 
 
@@ -52,18 +51,15 @@ def command(
     """
     from inference_logging.read.table.table import Table
 
-    if not directories or config_file is not None or service_name is not None:
-        configured = configuration(config_file=config_file, service_name=service_name)
-        directories = directories or (configured.directory,)
-    for directory in directories:
+    given, services = chosen(directories, prefixes, config_file, service_name)
+    for directory in given:
         if not directory.is_dir():
             raise click.UsageError(f"{directory}: no such directory")
-    names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
     begun_s = time.monotonic()
-    table = Table(directories, names or None, cache_directory)
+    table = Table(given, services, cache_directory)
     progress = table.complete()
     if not progress["segments"]:
-        raise click.UsageError(f"no segments in {', '.join(map(str, directories))}")
+        raise click.UsageError(f"no segments in {', '.join(map(str, given))}")
     is_whole = progress.pop("done") and not progress["problems"]
     caches = [{"directory": str(path), "bytes": _bytes(path)} for path in table.cache_directories()]
     found = {**progress, "caches": caches, "seconds": time.monotonic() - begun_s}

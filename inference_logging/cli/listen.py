@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 
 from inference_logging.cli import native
-from inference_logging.cli.examples import examples
-from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, examples
 
 
 @click.command(

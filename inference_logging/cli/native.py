@@ -1,4 +1,4 @@
-"""The commands that are native: `listen`, `recover`, `verify`, `index` and `ctl`.
+"""The commands that are native: `listen`, `recover`, `verify` and `ctl`.
 
 Python reads the command line and the configuration, and passes both on.
 """

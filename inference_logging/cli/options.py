@@ -1,4 +1,4 @@
-"""Options that commands share, with one meaning everywhere: the configuration, the segments, the time."""
+"""What commands share, with one meaning everywhere: the configuration, the segments, the time; their examples."""
 
 from __future__ import annotations
 
@@ -59,11 +59,27 @@ SINCE = click.option(
 UNTIL = click.option("--until", callback=from_option, metavar="TIME", help="Only records before this time.")
 
 
+def examples(*lines: str) -> str:
+    """Return the epilog of a command: verbatim command lines, each runnable in a shell. A test runs every one."""
+    # click leaves a paragraph that begins with a backspace unwrapped.
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
+
+
 def configuration(**given: Any) -> Config:
     """Return the configuration with the parameters from the command line; None means not given."""
     from inference_logging.record.config import Config  # only where one is read: pydantic takes its time
 
     return Config(**{name: value for name, value in given.items() if value is not None})
+
+
+def chosen(
+    given: Sequence[Any], prefixes: Sequence[str] | None, config_file: Path | None, service_name: str | None
+) -> tuple[Sequence[Any], tuple[str, ...] | None]:
+    """Return the directories, by default the configured one, and the services whose segments count; None: all."""
+    if not given or config_file is not None or service_name is not None:
+        configured = configuration(config_file=config_file, service_name=service_name)
+        given = given or (configured.directory,)
+    return given, (*(prefixes or ()), *([service_name] if service_name is not None else ())) or None
 
 
 class Place(NamedTuple):
@@ -125,13 +141,9 @@ def of_segments(command: Command) -> Command:
         service_name: str | None,
         **rest: Any,
     ) -> Any:
-        if isinstance(directory, str):
-            directory = brought(directory)
-        if directory is None or config_file is not None or service_name is not None:
-            configured = configuration(config_file=config_file, service_name=service_name)
-            directory = directory if directory is not None else configured.directory
-        names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
-        return command(place=Place(directory, names or None), **rest)
+        given = [] if directory is None else [directory]
+        (found,), services = chosen(given, prefixes, config_file, service_name)
+        return command(place=Place(brought(found) if isinstance(found, str) else found, services), **rest)
 
     decorated: Any = with_place
     for option in (PREFIX, SERVICE_NAME, CONFIG, DIRECTORY):

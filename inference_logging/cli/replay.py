@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
+from inference_logging.cli.options import examples
+from inference_logging.cli.progress import bar
 from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
 from inference_logging.read.terminal import safe
+from inference_logging.ship.files import pairs
 
 if TYPE_CHECKING:
     from inference_logging.prove.replay.player import Result, State
     from inference_logging.prove.replay.report import Replayed
-
-_TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
-"""Characters of a header's name (RFC 9110, section 5.6.2), without regard to case."""
 
 
 @click.command(
@@ -115,7 +112,7 @@ def command(
     if not trace_path.startswith("/"):
         raise click.BadParameter(f"{trace_path!r}: must begin with /", param_hint="--path")
     members = dict(_member(text) for text in given) | ({"model": model} if model is not None else {})
-    headers = dict(_headers(headers_file)) if headers_file is not None else {}
+    headers = dict(pairs(headers_file, "--headers-file", ":"))
     try:
         schedule = Schedule(file, form, Changes(members, trace_path, block_tokens), limit)
     except ReplayError as error:
@@ -126,7 +123,11 @@ def command(
 
     pace = Pace(speed, concurrency)
     results: list[Result] = []
-    with _opened(requests_file) as written, _progress(schedule.requests) as show:
+    text = "{task.completed}/{task.total}, {task.fields[under_way]} under way, last sent {task.fields[late]} late"
+    with _opened(requests_file) as written, bar(schedule.requests, text, under_way=0, late="0 ms") as moves:
+
+        def show(state: State) -> None:
+            moves(completed=state.ended, under_way=state.under_way, late=f"{state.late_s * 1e3:.0f} ms")
 
         def keep(result: Result) -> None:
             if written is not None:
@@ -186,40 +187,3 @@ def _member(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
-
-
-def _headers(path: Path) -> Iterator[tuple[str, str]]:
-    """Read the lines of a file; empty ones and comments are left out. No error shows a line, which may be a secret."""
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "must be ASCII"
-        raise click.BadParameter(f"{path}: {reason}", param_hint="--headers-file") from None
-    for number, line in enumerate(lines, 1):
-        name, sign, value = (part.strip() for part in line.partition(":"))
-        if line.strip() and not line.lstrip().startswith("#"):
-            if not sign or not name or not set(name.lower()) <= _TOKEN or not value.isprintable():
-                raise click.BadParameter(f"{path}: line {number} is not name: value", param_hint="--headers-file")
-            yield name, value
-
-
-@contextmanager
-def _progress(requests: int) -> Iterator[Callable[[State], object] | None]:
-    """Return a callable that shows how far the replay is: a progress bar on a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError:
-        yield None
-        return
-    under_way = TextColumn("{task.fields[under_way]} under way, last sent {task.fields[late_ms]:.0f} ms late")
-    with Progress(
-        BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), under_way, console=Console(stderr=True), transient=True
-    ) as progress:
-        task = progress.add_task("", total=requests, under_way=0, late_ms=0.0)
-        yield lambda state: progress.update(
-            task, completed=state.ended, under_way=state.under_way, late_ms=state.late_s * 1e3
-        )

@@ -9,9 +9,8 @@ from typing import Final
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import USAGE
-from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration, examples
 
 _FOLDER: Final = Path(__file__).parent.parent / "record" / "run" / "path"
 """What Python imports `sitecustomize` from, in each process of the command."""

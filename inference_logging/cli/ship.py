@@ -6,27 +6,22 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
-from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration
-from inference_logging.cli.priority import lower_priority
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration, examples
 from inference_logging.cli.signals import ENDING, Signals
-from inference_logging.errors import ConfigError, MissingExtraError
-from inference_logging.record.config import Config
-from inference_logging.record.config.parameters.audit import AUDIT_SUFFIX
-from inference_logging.ship import Shipper, Source, Sources
-from inference_logging.ship.destinations import open_destination
-from inference_logging.ship.directories import Directories, Fixed, Member, Pattern
-from inference_logging.ship.offsets import State, TakenError
+from inference_logging.errors import MissingExtraError
+from inference_logging.ship.directories import Member, Pattern
+from inference_logging.ship.offsets import TakenError
+from inference_logging.ship.opening import opener, schema
 from inference_logging.ship.pauses import to_stderr
-from inference_logging.ship.sources import EachSource
+from inference_logging.ship.priority import lower_priority
+from inference_logging.ship.shipper import Shipper
 
 if TYPE_CHECKING:
     from inference_logging.ship.s3.shipper import SegmentShipper
@@ -166,7 +161,7 @@ def command(
         config_file=config_file, service_name=service_name, directory=directory, ship_to=ship_to, ship_name=name
     )
     if print_schema:
-        click.echo(_schema(config), nl=False)
+        click.echo(schema(config), nl=False)
         return OK
     if (each is None) != (state is None):
         raise click.UsageError("give --each and --state together")
@@ -177,7 +172,7 @@ def command(
     own_name = config.resolved_ship_name
     every = (each, state) if each is not None and state is not None else None
     with Stop() as stop, contextlib.ExitStack() as opened:
-        opens = _opener(config, own_name, every, once=once)
+        opens = opener(config, own_name, every, once=once)
         shipper = opens() if once else _in_turn(opens, stop)
         if shipper is None:
             return OK
@@ -195,16 +190,6 @@ def command(
     return OK if arrived and not (once and shipper.refused) else FAILED
 
 
-def _opener(
-    config: Config, name: str, every: tuple[Pattern, Path] | None, *, once: bool
-) -> Callable[[], Shipper | SegmentShipper]:
-    """Return what opens the shipper, as often as that takes."""
-    if (config.ship_to or "").startswith("s3://"):
-        return partial(_to_bucket, config, name, every)
-    destination = open_destination(config)
-    return lambda: Shipper(_source(config, name, every, once=once), destination, config)
-
-
 def _in_turn(opens: Callable[[], T], stop: Stop) -> T | None:
     """Return what ``opens`` does once no other shipper of this name runs; None: ``stop`` came first."""
     opened = _unless_taken(opens, says=True)
@@ -220,81 +205,6 @@ def _unless_taken(opens: Callable[[], T], *, says: bool) -> T | None:
         if says:
             to_stderr(f"waits: {error}")
     return None
-
-
-def _each(opens: Callable[[Path, str], M], directories: list[tuple[Path, str]]) -> list[M]:
-    """Return what ``opens`` for each directory; if it cannot, what was opened is closed again."""
-    with contextlib.ExitStack() as closing:
-        members = [closing.enter_context(contextlib.closing(opens(*one))) for one in directories]
-        closing.pop_all()
-        return members
-
-
-def _schema(config: Config) -> str:
-    to = config.ship_to or ""
-    if to.startswith("clickhouse"):
-        from inference_logging.ship.clickhouse.place import Place  # only where there is ClickHouse
-        from inference_logging.ship.clickhouse.schema import text
-
-        return text(Place.parse(to).ttl_days)
-    if to.startswith(("opensearch", "elasticsearch")):
-        from inference_logging.ship.opensearch import place, template  # only where there is one of them
-
-        return template.text(place.Place.parse(to))
-    raise click.UsageError("--print-schema is for --to clickhouse+…, opensearch+… and elasticsearch+…")
-
-
-def _source(config: Config, name: str, every: tuple[Pattern, Path] | None, *, once: bool) -> Sources:
-    # Its server knows a block that it has by what is in it.
-    repeats = (config.ship_to or "").startswith("clickhouse")
-    if every is not None:
-        pattern, state = every
-        return EachSource(pattern, State(state, name), once=once, repeats=repeats)
-
-    def opened(of: Path, suffix: str) -> Source:
-        return Source(of, name, suffix=suffix, once=once, repeats=repeats)
-
-    return Sources(_each(opened, _directories(config)))
-
-
-def _directories(config: Config) -> list[tuple[Path, str]]:
-    """Return the directories of segments, each with what follows the service in their prefixes."""
-    audit = config.resolved_audit_directory
-    found = [(config.directory, "")]
-    if audit.resolve() != config.directory.resolve() and (config.audit == "on" or audit.is_dir()):
-        found.append((audit, AUDIT_SUFFIX))
-    return found
-
-
-def _to_bucket(config: Config, name: str, every: tuple[Pattern, Path] | None) -> SegmentShipper:
-    from inference_logging.ship.s3.delivery import Delivery  # only where there is a bucket
-    from inference_logging.ship.s3.place import Place, PlaceError
-    from inference_logging.ship.s3.shipper import Folder, Folders, SegmentShipper
-    from inference_logging.ship.s3.staging import Staging
-    from inference_logging.ship.s3.store import Store
-
-    try:
-        place = Place.parse(config.ship_to or "")
-    except PlaceError as error:
-        raise ConfigError([f"ship_to: {error}"]) from None
-    ca_file = str(config.ship_ca_file) if config.ship_ca_file else None
-    store = Store(place, timeout_s=config.ship_timeout_s, ca_file=ca_file)
-    folders: Folders
-    if every is not None:
-        pattern, directory = every
-        state, staging = State(directory, name), Staging(directory / f".{name}.staging")
-
-        def opened(of: Path, suffix: str) -> Folder:
-            return Folder(of, state.part(str(of)), staging, suffix=suffix)
-
-        folders = Directories(pattern, state, opened)
-    else:
-
-        def own(of: Path, suffix: str) -> Folder:
-            return Folder.of(of, name, suffix=suffix)
-
-        folders = Fixed(_each(own, _directories(config)))
-    return SegmentShipper(folders, Delivery(store, place), config)
 
 
 def _serve(name: str, shipper: Shipper | SegmentShipper, address: str, port: int) -> int:

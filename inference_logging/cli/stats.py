@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import click
 
-from inference_logging.cli.examples import examples
-from inference_logging.cli.options import SINCE, UNTIL, Place, of_segments
+from inference_logging.cli.filters import WHERE, conditions
+from inference_logging.cli.options import SINCE, UNTIL, Place, examples, of_segments
+from inference_logging.cli.progress import bar
 from inference_logging.read.stats.counting import count
 from inference_logging.read.stats.counts import Counts
 from inference_logging.read.stats.summary import figures, headline, tables
@@ -27,6 +25,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
     epilog=examples(
         "inference-logging stats",
         "inference-logging stats logs --since 2h --prefix inference",
+        "inference-logging stats --where method=POST --where 'status>=400'",
         "inference-logging stats logs --json | python3 -m json.tool",
         "inference-logging stats logs --since 2026-11-21 --until 2026-11-22T06:00:00Z --html report.html",
     ),
@@ -34,6 +33,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
 @of_segments
 @SINCE
 @UNTIL
+@WHERE
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of tables: times in seconds.")
 @click.option(
     "--html",
@@ -45,6 +45,7 @@ def command(
     place: Place,
     since: float | None,
     until: float | None,
+    where: tuple[str, ...],
     as_json: bool,
     html: Path | None,
 ) -> None:
@@ -59,16 +60,22 @@ def command(
         raise click.UsageError("--json and --html exclude each other")
     if since is not None and until is not None and since >= until:
         raise click.UsageError("--since must be before --until: no record can be between them")
-    chosen = place.segments(since)
-    with _progress(sum(segment.size_bytes() for segment in chosen)) as advance:
-        counts, damage = count(chosen, since, until, advance)
+    chosen, wanted = place.segments(since), conditions(where)
+    size = sum(segment.size_bytes() for segment in chosen)
+    with bar(size, f"{{task.percentage:.0f}} % of {size / 1e6:,.0f} MB", visible=size >= _PROGRESS_FROM_BYTES) as moves:
+        counts, damage, unknown = count(chosen, since, until, lambda read: moves(advance=read), wanted)
+    if unknown is not None:
+        raise click.UsageError(unknown)
     for damaged in damage:
         click.echo(f"inference-logging: {safe(damaged)}", err=True)
     if counts.corrupt_lines > len(damage):
         click.echo(f"inference-logging: {counts.corrupt_lines:,} lines could not be counted", err=True)
     if not counts.models:
-        when = "arrived in that time" if since is not None or until is not None else "is in these segments"
-        click.echo(f"inference-logging stats: nothing: no request {when}", err=True)
+        request = (
+            "request arrived in that time" if since is not None or until is not None else "request is in these segments"
+        )
+        meets = f" and meets {' and '.join(map(safe, where))}" if where else ""
+        click.echo(f"inference-logging stats: nothing: no {request}{meets}", err=True)
     if html is not None:
         from inference_logging.read.stats import report
 
@@ -78,28 +85,6 @@ def command(
         click.echo(json.dumps(figures(counts), indent=2, ensure_ascii=True))
     else:
         _print(counts)
-
-
-@contextmanager
-def _progress(total_bytes: int) -> Iterator[Callable[[int], object]]:
-    """Return a callable that takes the bytes read: a progress bar for a large input on a terminal."""
-    if total_bytes < _PROGRESS_FROM_BYTES or not sys.stderr.isatty():
-        yield _ignore
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-    except ImportError:
-        yield _ignore
-        return
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading", total=total_bytes)
-        yield lambda read_bytes: progress.advance(task, read_bytes)
-
-
-def _ignore(_read_bytes: int) -> None:
-    pass
 
 
 def _print(counts: Counts) -> None:

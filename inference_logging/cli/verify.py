@@ -11,9 +11,8 @@ from pathlib import Path
 import click
 
 from inference_logging.cli import native
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import FAILED, OK
-from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, configuration
+from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, configuration, examples
 from inference_logging.read.terminal import safe
 
 

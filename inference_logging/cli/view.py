@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from inference_logging.cli.examples import examples
 from inference_logging.cli.main import INTERRUPTED
-from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, Place, brought, configuration
+from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, Place, brought, chosen, examples
 from inference_logging.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -98,12 +97,8 @@ def command(
     Only this machine can open the page, by the printed address, whose random part is new with each start. From another
     machine, forward the port with the printed ssh -L.
     """
-    if not directories or config_file is not None or service_name is not None:
-        configured = configuration(config_file=config_file, service_name=service_name)
-        directories = directories or (configured.directory,)
-    names = (*(prefixes or ()), *([service_name] if service_name is not None else ()))
-    chosen = _directories(directories)
-    return _serve(chosen, names or None, host, port, cache_directory, links, config_file, opens=not no_browser)
+    given, services = chosen(directories, prefixes, config_file, service_name)
+    return _serve(_directories(given), services, host, port, cache_directory, links, config_file, opens=not no_browser)
 
 
 def _directories(given: Sequence[Path | str]) -> tuple[Path, ...]:
@@ -134,19 +129,19 @@ def _serve(
     opens: bool,
 ) -> int:
     try:
+        from inference_logging.read.table.table import Table
         from inference_logging.read.view.app import Content, View
         from inference_logging.read.view.server import HostError, Serving, loopback
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("starlette", "uvicorn", "h11"):
             raise
         raise MissingExtraError("view", error.name.partition(".")[0], "view") from None
-    from inference_logging.read.view.index import open_index
 
     try:
         address = loopback(host)
     except HostError as error:
         raise click.BadParameter(str(error), param_hint="--host") from None
-    index = open_index(directories, prefixes, cache_directory)
+    index = Table(directories, prefixes, cache_directory)
     listening = _listening(address, port)
     view = View(index, Content(directories, prefixes, links, config_file))
     serving = Serving(view, listening)

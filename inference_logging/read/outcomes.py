@@ -11,5 +11,5 @@ from typing import Final
 NOT_FAILED: Final = ("ok", "client_disconnect")
 FAILED: Final = f"outcome NOT IN {NOT_FAILED}"
 """As a condition of SQL: NULL without an outcome."""
-NO_OUTCOME: Final = "(no outcome)"
-"""What counts as the outcome of a request that has none."""
+NONE: Final = "(none)"
+"""How answers, pages and dashboards name the requests that have no value: no route, no model, no outcome."""

@@ -41,7 +41,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 """Short names, and the fields that each means: the first that a record has."""
 _WITH_ALIAS: Final = {field for fields in ALIASES.values() for field in fields}
 
-_MEANT: Final = {"==": "=", "=>": ">=", "<>": "!="}
+_MEANT: Final = {"==": "=", "=>": ">=", "=~": "~", "<>": "!="}
 """What is no operator here, and the one that is meant."""
 _NUMBERS: Final = {name for name, kind in TABLES["records"].items() if kind.endswith(("INT", "DOUBLE"))}
 _SECONDS: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -88,23 +88,26 @@ class Condition(NamedTuple):
 
 
 def written(field: str, by: str, value: str) -> str:
-    """Return a condition as text. A value that begins with = or > has a space before it, since == is a mistake."""
-    return f"{field}{by}{' ' if value.startswith(('=', '>')) else ''}{value}"
+    """Return a condition as text. A value that begins with =, > or ~ has a space before it, since == is a mistake."""
+    return f"{field}{by}{' ' if value.startswith(('=', '>', '~')) else ''}{value}"
 
 
-def mistake(text: str) -> str | None:
-    """Return what is wrong with a condition that can hardly be meant so, and what to write; None if it may be."""
+def meant(text: str) -> Condition:
+    """Read a condition that a person has typed.
+
+    Raises ``ValueError`` naming the text, and what to write, if it has another form or can hardly be meant so.
+    """
     condition = Condition.parse(text)
     field, by, value, number = condition
     if (signs := by + text.partition(by)[2][:1]) in _MEANT:
-        return f"{signs} is no operator: write {field}{_MEANT[signs]}{value[1:].strip()}"
+        raise ValueError(f"{text!r}: {signs} is no operator: write {field}{_MEANT[signs]}{value[1:].strip()}")
     if by == "~" or number is not None or _NUMBERS.isdisjoint({field, *ALIASES.get(field, ())}):
-        return None
-    sentence = f"{field} is a number, but {value!r} is not"
+        return condition
+    sentence = f"{text!r}: {field} is a number, but {value!r} is not"
     if (time := _TIME.fullmatch(value)) is None:
-        return sentence
+        raise ValueError(sentence)
     unit, name = (1e-6, "microseconds") if field.endswith("_us") else (1.0, "seconds")
-    return f"{sentence}; in {name}, {field}{by}{float(time[1]) * _SECONDS[time[2]] / unit:g}"
+    raise ValueError(f"{sentence}; in {name}, {field}{by}{float(time[1]) * _SECONDS[time[2]] / unit:g}")
 
 
 def full_name(field: str) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from inference_logging.errors import ConfigError
 from inference_logging.record.config import Config
 from inference_logging.record.config.problems import shown
+from inference_logging.ship.files import pairs
 from inference_logging.ship.line import Destination
 
 Opener = Callable[[str, Config], Destination]
@@ -33,7 +34,7 @@ def _kafka(to: str, config: Config) -> Destination:
     from inference_logging.ship.kafka import KafkaDestination
 
     brokers, _, topic = to.partition("://")[2].rpartition("/")
-    properties = dict(_pairs(config.ship_kafka_file, "ship_kafka_file", "="))
+    properties = dict(pairs(config.ship_kafka_file, "ship_kafka_file", "="))
     if config.ship_ca_file:
         properties["ssl.ca.location"] = str(config.ship_ca_file)
     return KafkaDestination(brokers, topic, timeout_s=config.ship_timeout_s, properties=properties)
@@ -92,29 +93,8 @@ _OPENERS: Final[Mapping[str, Opener]] = {
 
 
 def _headers(config: Config) -> dict[str, str]:
-    return dict(_pairs(config.ship_headers_file, "ship_headers_file", ":"))
+    return dict(pairs(config.ship_headers_file, "ship_headers_file", ":"))
 
 
 def _ca_file(config: Config) -> str | None:
     return str(config.ship_ca_file) if config.ship_ca_file else None
-
-
-def _pairs(path: Path | None, parameter: str, sign: str) -> list[tuple[str, str]]:
-    """Return the lines of a file as names and values; empty ones and comments are left out."""
-    if path is None:
-        return []
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{parameter}={str(path)!r}: {error}"]) from None
-    pairs = []
-    for number, line in enumerate(text.splitlines(), 1):
-        name, found, value = (part.strip() for part in line.partition(sign))
-        if line.strip() and not line.lstrip().startswith("#"):
-            if not (name and found):
-                # Its text may be a secret.
-                raise ConfigError([f"{parameter}={str(path)!r}: line {number} is not name{sign}value"])
-            if sign == ":" and not (line.strip().isascii() and line.strip().isprintable()):
-                raise ConfigError([f"{parameter}={str(path)!r}: line {number} must be printable ASCII"])
-            pairs.append((name, value))
-    return pairs

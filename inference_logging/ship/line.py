@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
-from inference_logging.read.segments import Record
+from inference_logging.read.segments import Record, Segment
 from inference_logging.read.times import unix_nano
 from inference_logging.ship.letters import Letter
 
@@ -32,6 +32,11 @@ class Line:
     def place(self) -> tuple[str, int]:
         """Segment and offset, which no other line has."""
         return self.segment, self.offset
+
+    def segments_time(self) -> str:
+        """Return when the record's segment was begun, which stands for a time that the record does not have."""
+        segment = Segment.parse(self.segment)
+        return segment.begun.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if segment else "1970-01-01T00:00:00Z"
 
     def unix_nano(self) -> int:
         """Return the record's time; 0 if it has none that can be read."""

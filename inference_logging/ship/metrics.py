@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -14,30 +13,17 @@ from prometheus_client.registry import Collector
 from inference_logging.errors import OpenError
 from inference_logging.record.asgi import bounded_server
 
+if TYPE_CHECKING:
+    from inference_logging.ship.s3.shipper import SegmentShipper
+    from inference_logging.ship.shipper import Shipper
+
 PREFIX = "inference_logging_ship"
-
-
-class Shipper(Protocol):
-    """The counts of a shipper, of whatever kind."""
-
-    records: int
-    bytes: int
-    errors: Counter[str]
-    refused: Counter[str]
-    letters: Counter[str]
-    left_out: int
-
-    def lag_bytes(self) -> int:
-        """Return the bytes that wait."""
-
-    def lag_s(self) -> float:
-        """Return the age of what is being sent."""
 
 
 class ShipperCollector(Collector):
     """The counts of a shipper, under its name."""
 
-    def __init__(self, name: str, shipper: Shipper) -> None:
+    def __init__(self, name: str, shipper: Shipper | SegmentShipper) -> None:
         """Keep them."""
         self._name, self._shipper = name, shipper
 
@@ -71,7 +57,7 @@ class ShipperCollector(Collector):
         return family
 
 
-def serve(name: str, shipper: Shipper, address: str, port: int) -> int:
+def serve(name: str, shipper: Shipper | SegmentShipper, address: str, port: int) -> int:
     """Serve /metrics until the process ends; return the port, which the system has chosen for 0.
 
     Raises ``OpenError`` if the port is not available.

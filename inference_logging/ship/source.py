@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,8 @@ from typing import Final, NamedTuple
 import orjson
 
 from inference_logging.errors import CorruptLineError
-from inference_logging.read.segments import Segment
+from inference_logging.read.segments import Segment, segments
 from inference_logging.read.segments.following import Followed
-from inference_logging.read.segments.listing import Listing
 from inference_logging.read.segments.reading import LongLine, Record, compressed_lines, is_footer, is_framing
 from inference_logging.ship.letters import Letter
 from inference_logging.ship.line import Line, Resource
@@ -29,6 +29,8 @@ from inference_logging.ship.offsets import Offsets, Progress
 CORRUPT: Final = "corrupt"
 """The reason of a letter that is no record."""
 _LONGEST_HEADER_BYTES = 64 << 10
+_SETTLED_NS: Final = 2_000_000_000
+"""A change that is younger may bear the same time as the next one: file systems count in steps, up to two seconds."""
 
 
 class Stand(NamedTuple):
@@ -75,6 +77,26 @@ class _Compressed:
         for line in self._lines:
             self.offset += len(line) + 1
             yield line
+
+
+class Listing:
+    """The segments of ``directory``, listed again once it has changed: it was created anew, or something in it was."""
+
+    def __init__(self, directory: Path) -> None:
+        """Keep it; it need not be there yet."""
+        self._directory = directory
+        self._listed: tuple[tuple[int, int, int] | None, list[Segment]] = (None, [])
+
+    def segments(self) -> list[Segment]:
+        """Return them as ``segments``; the list is not the caller's. Raises as ``segments``. For several threads."""
+        facts = self._directory.stat()
+        version = (facts.st_dev, facts.st_ino, facts.st_ctime_ns)
+        known, listed = self._listed
+        if version != known:
+            is_settled = time.time_ns() - facts.st_ctime_ns > _SETTLED_NS
+            listed = segments(self._directory)
+            self._listed = (version if is_settled else None, listed)
+        return listed
 
 
 class Source:

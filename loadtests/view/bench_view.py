@@ -178,16 +178,16 @@ def _ask(segments: Path, cache: Path, name: str) -> int:
 
 def _answer(segments: Path, cache: Path, question: Question) -> None:
     table = Table([segments], None, cache)
-    while not json.loads(table.refresh(10.0))["done"]:
+    while not table.refresh(10.0)["done"]:
         pass
-    getattr(table, question.method)(json.dumps(question.query).encode())
+    getattr(table, question.method)(question.query)
 
 
 def _first_rows(segments: Path, cache: Path) -> None:
     table = Table([segments], None, cache)
     while True:
         table.refresh(0.1)
-        if json.loads(table.rows(b'{"limit":100}'))["rows"]:
+        if table.rows({"limit": 100})["rows"]:
             return
 
 

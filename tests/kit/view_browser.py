@@ -13,7 +13,7 @@ import orjson
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
-from inference_logging.read.view.index import open_index
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.links import parse_link
 from tests.kit.view_server import Client, serving
 
@@ -115,7 +115,7 @@ def window(browser: Browser, url: str, *, phone: bool = False, dark: bool = Fals
 def shown(directories: Sequence[Path], cache: Path) -> Iterator[Client]:
     """Serve directories with their table."""
     link = parse_link("Jaeger=https://jaeger.example.com/trace/{trace_id}")
-    with serving(directories, open_index(directories, None, cache), [link]) as client:
+    with serving(directories, Table(directories, None, cache), [link]) as client:
         yield client
 
 

@@ -20,8 +20,8 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.app import Content, View
-from inference_logging.read.view.index import Index, open_index
 from inference_logging.read.view.links import Link
 from inference_logging.read.view.server import Serving, bind
 
@@ -104,10 +104,10 @@ def _joined(body: bytes) -> bytes:
 
 
 @contextmanager
-def serving(directories: Sequence[Path], index: Index | None = None, links: Sequence[Link] = ()) -> Iterator[Client]:
+def serving(directories: Sequence[Path], index: Table | None = None, links: Sequence[Link] = ()) -> Iterator[Client]:
     """Serve directories with an index, without one with the table, until the end of the block."""
     with tempfile.TemporaryDirectory() as cache:
-        used = index if index is not None else open_index(directories, None, Path(cache))
+        used = index if index is not None else Table(directories, None, Path(cache))
         used.refresh(20.0)
         with _running(View(used, Content(tuple(directories), None, tuple(links)))) as client:
             yield client

@@ -143,7 +143,9 @@ def test_each_command_that_is_shown_works(command: str, served: Path) -> None:
             assert run.stdout.readline()
             run.send_signal(signal.SIGINT)
         _, errors = run.communicate(timeout=120)
-    assert run.returncode == (0 if ends else 130), errors
+    # The server that is shown has no model: a format of tokens or texts holds none of its requests, and says so.
+    holds_none = b"nothing exported: " in errors and b"cannot hold them" in errors
+    assert run.returncode == (1 if holds_none else 0 if ends else 130), errors
 
 
 def test_what_to_set_first_is_a_parameter_and_none_for_experts() -> None:

@@ -8,11 +8,9 @@ import re
 
 import pytest
 
-from inference_logging.cli.findings import Findings
-from inference_logging.read.stats.comparison import (
+from inference_logging.prove.ab.comparison import (
     FOLLOWS,
     HIGHER,
-    LEAST_BLOCKS,
     NOT_FOUND,
     Pair,
     Row,
@@ -21,6 +19,8 @@ from inference_logging.read.stats.comparison import (
     Window,
     compare,
 )
+from inference_logging.prove.ab.findings import Findings
+from inference_logging.read.stats.interval import LEAST_BLOCKS
 
 PAIRS = 30
 RATE = 400.0

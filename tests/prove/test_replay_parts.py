@@ -141,7 +141,7 @@ def test_a_wrong_command_line_names_the_option_and_shows_no_secret(written: Call
     for options, said in (
         (("--url", "http://user:canary-secret@h"), "--url: must have no user or password"),
         (("--url", "ftp://h"), "--url: 'ftp://h': must be http://host:port"),
-        (("--url", url, "--headers-file", str(wrong)), "headers: line 1 is not name: value"),
+        (("--url", url, "--headers-file", str(wrong)), "headers': line 1 is not name:value"),
         (("--url", url, "--speed", "0"), "--speed"),
         (("--url", url, "--set", "seed"), "--set: 'seed': must be NAME=JSON"),
         (("--url", url, "--path", "v1"), "--path: 'v1': must begin with /"),

@@ -17,13 +17,13 @@ RESOURCES = {"service.name": "chat", "k8s.pod.name": "pod-1"}
 
 def open_table(directory: Path, cache: Path) -> Table:
     table = Table([directory], None, cache)
-    while not json.loads(table.refresh(10))["done"]:
+    while not table.refresh(10)["done"]:
         pass
     return table
 
 
 def ask(table: Table, question: str, **query: Any) -> Any:
-    return json.loads(getattr(table, question)(json.dumps(query).encode()))
+    return json.loads(orjson.dumps(getattr(table, question)(query)))
 
 
 def found(table: Table, **query: Any) -> set[str]:

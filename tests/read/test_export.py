@@ -40,8 +40,10 @@ def export(directory: Path, form: str, *options: str) -> tuple[str, dict[str, An
     """Return the content of the file and the statement."""
     out, statement = directory / "out.file", directory / "statement.json"
     done = run("export", str(directory), "--format", form, "-o", str(out), "--statement", str(statement), *options)
-    assert done.code == 0, done.err
-    return out.read_text(), json.loads(statement.read_text())
+    found = json.loads(statement.read_text())
+    requests = found["requests"]
+    assert done.code == (1 if requests["left_out"] and not requests["exported"] else 0), done.err
+    return out.read_text(), found
 
 
 def table(sql: str) -> list[tuple[Any, ...]]:
@@ -316,33 +318,53 @@ def test_filters_are_those_of_tail_and_times_are_arrivals(directory: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("form", "options", "why"),
+    ("form", "options", "code", "why"),
     [
         (
             "mooncake",
             ["--where", "outcome=error"],
+            1,
             "mooncake cannot hold them (no_input_tokens): the answers had no usage",
         ),
-        ("openai-jsonl", ["--where", "outcome=error"], "openai-jsonl cannot hold them (no_body): set capture_body: "),
-        ("sharegpt", ["--where", "outcome=error"], "sharegpt cannot hold them (no_text): set capture_input: full and"),
-        ("perfetto", ["--trace", "4BF9"], "no trace_id begins with 4bf9"),
-        ("perfetto", ["--where", "duration_s>100ms"], "no record has duration_s>100ms: duration_s is a number, but"),
-        ("perfetto", ["--since", "2027-01-01"], "no request arrived in that time"),
+        (
+            "openai-jsonl",
+            ["--where", "outcome=error"],
+            1,
+            "openai-jsonl cannot hold them (no_body): set capture_body: ",
+        ),
+        (
+            "sharegpt",
+            ["--where", "outcome=error"],
+            1,
+            "sharegpt cannot hold them (no_text): set capture_input: full and",
+        ),
+        ("perfetto", ["--trace", "4BF9"], 0, "no trace_id begins with 4bf9"),
+        ("perfetto", ["--since", "2027-01-01"], 0, "no request arrived in that time"),
         (
             "perfetto",
             ["--until", "2026-11-21T05:00:05Z", "--where", "outcome=error"],
+            0,
             "in that time no record has outcome=error (there are ok)",
         ),
     ],
 )
 def test_a_file_without_requests_says_in_one_line_why_and_what_to_do(
-    form: str, options: list[str], why: str, directory: Path
+    form: str, options: list[str], code: int, why: str, directory: Path
 ) -> None:
     done = run("export", str(directory), "--format", form, "-o", str(directory / "out.file"), *options)
     said = [line for line in done.err.splitlines() if "nothing exported" in line]
-    assert (done.code, len(said)) == (0, 1), done.err
+    assert (done.code, len(said), "complete: nothing lost" in done.err) == (code, 1, False), done.err
     assert said[0].startswith(f"inference-logging export: nothing exported: {why}")
     assert "nothing exported" not in run("export", str(directory), "--format", "perfetto", "-o", "-").err
+
+
+def test_what_is_missing_counts_more_than_requests_that_are_not_meant(tmp_path: Path) -> None:
+    gets = [request(at, http__request__method="GET") for at in range(3)]
+    write_segment(tmp_path, [*gets, request(4)])
+    done = run("export", str(tmp_path), "--format", "openai-jsonl", "-o", str(tmp_path / "out.file"))
+    assert "3 not_post, 1 no_body" in done.err
+    assert "nothing exported: openai-jsonl cannot hold them (no_body): set capture_body: " in done.err
+    assert (done.code, "sampled out" in done.err) == (1, False), "what is 0 is not listed"
 
 
 def test_every_reason_of_the_page_says_what_to_do() -> None:
@@ -365,7 +387,7 @@ def test_standard_output_a_device_and_one_segment(directory: Path) -> None:
 def test_a_file_that_can_not_be_written_stays_as_it_was(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = directory / "out.jsonl"
     out.write_text("before")
-    monkeypatch.setattr("inference_logging.read.export.mooncake.write_timed", _fail)
+    monkeypatch.setattr("inference_logging.read.export.traces.write_timed", _fail)
     done = run("export", str(directory), "--format", "mooncake", "-o", str(out))
     assert (done.code, out.read_text(), list(directory.glob("*.partial"))) == (1, "before", [])
     assert "disk full" in done.err

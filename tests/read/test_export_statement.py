@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.cli.export import command
 from inference_logging.cli.main import COMMANDS
-from inference_logging.read.export import aiperf, mooncake, openai_jsonl, perfetto, sharegpt
-from inference_logging.read.export.formats import Options
+from inference_logging.read.export import perfetto
+from inference_logging.read.export.formats import KINDS, Options, writer
 from inference_logging.read.export.prefixes import Prefixes
 from inference_logging.read.export.prompts import Prompt
 from inference_logging.read.export.requests import LeftOut, Request, arrival_nano, requests_of
@@ -219,7 +219,7 @@ def test_the_examples_of_the_help_run(recording: Recording, monkeypatch: pytest.
 
 KEY = b"k" * 32
 OPTIONS = Options(Prefixes(KEY, 16, 4.0), with_text=True)
-WRITERS = [module.Writer(OPTIONS) for module in (mooncake, aiperf, openai_jsonl, sharegpt, perfetto)]
+WRITERS = [writer(form, OPTIONS) for form in KINDS if form != "parquet"]
 TEXTS = st.binary(max_size=2000)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 99) | st.floats() | st.text(max_size=9),
@@ -328,10 +328,10 @@ def test_requests_of_one_lane_never_overlap_and_lanes_are_as_few_as_can_be(spans
 def test_no_record_makes_a_format_fail_and_each_row_is_json(fields: dict[str, Any], second: int) -> None:
     record = {"event_name": "request", "timestamp": f"2026-11-21T05:00:{second:02}.5Z", "request_id": "a", **fields}
     (request,) = requests_of([record])
-    for writer in WRITERS:
+    for made in WRITERS:
         if not isinstance(request, Request):
             return
-        row = row_of(writer, request)
+        row = row_of(made, request)
         if isinstance(row, LeftOut):
             assert row.reason.replace("_", "").isalpha()
         else:

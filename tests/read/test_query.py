@@ -15,9 +15,11 @@ import duckdb
 import pytest
 
 from inference_logging import Logger
-from inference_logging.cli.query_types import common
-from inference_logging.cli.questions import QUESTIONS
+from inference_logging.read.outcomes import NONE
+from inference_logging.read.query.lines import common
+from inference_logging.read.query.questions import QUESTIONS
 from inference_logging.read.segments.columns import HEAD, LOGS, RESOURCE
+from inference_logging.read.view.app import STATIC
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.signatures import Configure
@@ -386,6 +388,21 @@ def test_the_questions_weigh_aborts_tokens_and_cached_prefixes(tmp_path: Path) -
     assert [row["chunks"] for row in answer("killed-in-flight")] == [4]
     # A client that left is no failure.
     assert answer("models-over-time")[0]["failed"] == 1
+
+
+def test_requests_without_a_value_have_one_name_everywhere(tmp_path: Path) -> None:
+    record = {**request(1, "error"), "url.path": "/nowhere", "http.response.status_code": None}
+    write_segment(tmp_path, [{name: value for name, value in record.items() if name != "http.route"}])
+
+    def answer(example: str) -> dict[str, Any]:
+        row: dict[str, Any] = json.loads(run("query", "--example", example, str(tmp_path), "--format", "json").out)
+        return row
+
+    assert answer("abort-rate-by-route")["route"] == answer("slow-tenants")["tenant"] == NONE
+    assert (answer("slowest-pods")["pod"], answer("errors-by-model")["model"]) == (NONE, NONE)
+    found = json.loads(run("stats", str(tmp_path), "--json").out)
+    assert [list(found[name]) for name in ("routes", "models", "status_classes")] == [[NONE], [NONE], [NONE]]
+    assert f'export const NONE = "{NONE}";' in (STATIC / "text.js").read_text()
 
 
 def test_a_question_is_described_shown_and_not_mixed_with_sql(directory: Path) -> None:

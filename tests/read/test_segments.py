@@ -21,10 +21,9 @@ import zstandard
 
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.segments.following import Followed
-from inference_logging.read.segments.listing import Listing
 from inference_logging.read.segments.reading import LONGEST_LINE_BYTES, LongLine
 from inference_logging.segments import CorruptLineError, Segment, read_records, read_segment, segments
-from inference_logging.ship import Source
+from inference_logging.ship.source import Listing, Source
 from tests.kit.segment_files import BOOT_ID, lines, log, name, numbers, write, write_segment
 
 
@@ -225,7 +224,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         looked.append(directory)
         return segments(directory)
 
-    monkeypatch.setattr("inference_logging.read.segments.listing.segments", counted)
+    monkeypatch.setattr("inference_logging.ship.source.segments", counted)
     return looked
 
 
@@ -233,7 +232,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look an hour after every change."""
     now = time.time_ns
-    monkeypatch.setattr("inference_logging.read.segments.listing.time.time_ns", lambda: now() + HOUR_NS)
+    monkeypatch.setattr("inference_logging.ship.source.time.time_ns", lambda: now() + HOUR_NS)
 
 
 def numbers_of(found: Listing) -> list[int]:

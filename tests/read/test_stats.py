@@ -76,6 +76,24 @@ def test_only_the_records_of_the_time_asked_for_are_counted(tmp_path: Path) -> N
     assert figures(str(tmp_path), "--until", "2026-11-21")["requests"] == 0
 
 
+def test_only_the_records_that_meet_the_conditions_are_counted(tmp_path: Path) -> None:
+    records = [request(at, "error" if at % 3 == 0 else "ok", duration_s=float(at)) for at in range(10)]
+    write_segment(tmp_path, [*records, log(20), request(11, attributes={"n": 5})])
+
+    def requests(*conditions: str) -> Any:
+        return figures(str(tmp_path), *(part for one in conditions for part in ("--where", one)))["requests"]
+
+    assert [requests("outcome=error"), requests("duration_s>=5"), requests("attributes.n=5")] == [4, 5, 1]
+    assert requests("outcome=ok", "duration_s>=5") == 3, "all must hold"
+    assert (requests("status=200"), requests("method=POST")) == (7, 11), "short names mean their fields"
+    done = run("stats", str(tmp_path), "--where", "model=m", "--where", "outcome=ok")
+    assert "stats: nothing: no request is in these segments and meets model=m and outcome=ok\n" in done.err
+    assert (done.code, "Why records were kept" in done.out) == (0, False)
+    done = run("stats", str(tmp_path), "--where", "outcom=ok")
+    sentence = "Error: no record has the field 'outcom'; the nearest: outcome (see inference-logging stats --help)\n"
+    assert done == (2, "", sentence)
+
+
 def test_a_segment_last_written_before_that_time_is_not_read(tmp_path: Path) -> None:
     path = write_segment(tmp_path, [request(1)], tail=b"not JSON\n")
     os.utime(path, (BEGUN.timestamp(),) * 2)
@@ -135,7 +153,7 @@ def test_requests_are_counted_by_the_class_of_their_status(tmp_path: Path) -> No
     write_segment(tmp_path, [*records, request(20, adjusted_count=10.0)])
     found = figures(str(tmp_path))
     assert found["status_classes"] == {
-        "(no response)": 1, "(other)": 2, "2xx": 12, "3xx": 1, "4xx": 2, "5xx": 1,
+        "(none)": 1, "(other)": 2, "2xx": 12, "3xx": 1, "4xx": 2, "5xx": 1,
     }  # fmt: skip
     assert found["routes"]["/v1/chat/completions"]["status_classes"]["2xx"] == 12
     table = run("stats", str(tmp_path)).out.split("\n\nStatus classes\n")[1].split("\n\n")[0]

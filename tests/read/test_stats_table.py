@@ -98,7 +98,7 @@ def assert_distributed(sketch: Sketch, records: Sequence[Mapping[str, Any]], nam
 def assert_counts(group: Group, records: Sequence[Mapping[str, Any]]) -> None:
     outcomes: Counter[str] = Counter()
     for record in records:
-        outcomes[text(record, "(no outcome)", "outcome")] += weight(record)  # type: ignore[assignment]
+        outcomes[text(record, "(none)", "outcome")] += weight(record)  # type: ignore[assignment]
     assert group.records == len(records)
     assert group.outcomes == pytest.approx(dict(outcomes))
     assert group.requests == pytest.approx(sum(map(weight, records)))
@@ -128,8 +128,8 @@ def test_the_figures_are_those_of_sorting_and_adding_up_whatever_values_are(fiel
     assert counts.corrupt_lines == 0
     assert_counts(counts.whole, twice)
     for groups, names in (
-        (counts.models, ("(no model)", "gen_ai.response.model", "gen_ai.request.model")),
-        (counts.routes, ("(no route)", "http.route")),
+        (counts.models, ("(none)", "gen_ai.response.model", "gen_ai.request.model")),
+        (counts.routes, ("(none)", "http.route")),
     ):
         assert groups.keys() == {text(record, *names) for record in records}
         for key, group in groups.items():

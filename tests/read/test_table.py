@@ -90,7 +90,9 @@ def test_the_aggregate_is_that_of_python(logs: Path, table: Table) -> None:
     tokens = sum(r.get("gen_ai.usage.output_tokens", 0) * r.get("adjusted_count", 1) for r in requests)
     assert sum(answer["output_tokens"]) == tokens
     assert answer["outcomes"] == {"ok": 3940, "error": 80}
-    assert sum(map(sum, answer["heatmap"]["cells"])) == len(requests)
+    heat = answer["heatmap"]
+    assert sum(map(sum, heat["cells"])) + sum(heat["zeros"]) == len(requests)
+    assert sum(heat["zeros"]) == sum(record["duration_s"] == 0 for record in requests)
     assert [group["value"] for group in answer["groups"]] == ["t0", "t1"]
     assert sum(answer["groups"][0]["count"]) == 800
     weighted = sorted((r["duration_s"], r.get("adjusted_count", 1.0)) for r in requests)
@@ -138,13 +140,11 @@ def test_times_and_traces_bound_the_answer(table: Table) -> None:
 def test_a_wrong_query_is_refused_by_name_and_value(table: Table, query: dict[str, Any], names: str) -> None:
     with pytest.raises(ValueError, match=names):
         ask(table, "rows", **query)
-    with pytest.raises(ValueError, match="query: not JSON"):
-        table.rows(b"{")
 
 
 def test_a_directory_that_is_not_there_has_no_segments_yet_and_a_file_is_named(tmp_path: Path) -> None:
     table = Table([tmp_path / "nowhere"], None, tmp_path / "cache")
-    assert json.loads(table.refresh(10.0))["segments"] == 0
+    assert table.refresh(10.0)["segments"] == 0
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="file"):
         Table([tmp_path / "file"], None, tmp_path / "cache")
@@ -182,10 +182,10 @@ def test_a_live_segment_is_in_memory_until_its_writer_has_gone(tmp_path: Path) -
         for number in range(2, 6):
             writer.write(orjson.dumps(request(number)) + b"\n")
             writer.flush()
-            assert json.loads(table.refresh(10))["live_rows"] == number
+            assert table.refresh(10)["live_rows"] == number
             assert ask(table, "rows", limit=1)["rows"][0]["seq"] == number * 1000
         assert not list(cache.rglob("*.parquet"))
-    assert json.loads(table.refresh(10))["live_rows"] == 0
+    assert table.refresh(10)["live_rows"] == 0
     assert len(list(cache.rglob("*.parquet"))) == 1
     assert len(found(table)) == 5
 
@@ -211,22 +211,22 @@ def test_only_chosen_prefixes_are_read_and_one_segment_once(tmp_path: Path) -> N
     other.mkdir()
     (other / path.name).write_bytes(path.read_bytes())
     table = Table([one, other], ["svc"], tmp_path / "cache")
-    progress = json.loads(table.refresh(1))
+    progress = table.refresh(1)
     assert (progress["segments"], progress["rows"]) == (1, 1)
     assert any("is in" in problem for problem in progress["problems"])
-    assert Table([one, one], None, tmp_path / "cache").refresh(1).count(b'"segments":2') == 1
+    assert Table([one, one], None, tmp_path / "cache").refresh(1)["segments"] == 2
 
 
 def test_the_page_shows_the_very_record_of_each_key(logs: Path, table: Table) -> None:
     wanted = {key: record for path in logs.glob("*.jsonl") for key, record in lines_of(path, {}).items()}
     keys = sorted(found(table, where=["service.name=chat", "chunks<9"]))
     assert len(keys) > 400
-    whole = json.loads(table.lines(orjson.dumps(keys)))
+    whole = [json.loads(line or b"null") for line in table.lines(keys)]
     assert whole == [wanted[key] for key in keys]
     assert [json.loads(table.line(key)) for key in keys[:20]] == whole[:20]
     segment, _, offset = keys[7].rpartition(":")
     gone = [f"{segment}:{int(offset) + 1}", f"{segment}:{1 << 62}", "nonsense", f"other:{offset}"]
-    assert json.loads(table.lines(orjson.dumps([*gone, keys[7]]))) == [None] * 4 + [wanted[keys[7]]]
+    assert table.lines([*gone, keys[7]]) == [None] * 4 + [table.line(keys[7])]
     for key in gone:
         with pytest.raises(KeyError):
             table.line(key)
@@ -265,7 +265,7 @@ def test_lines_that_are_no_records_are_left_out_and_counted(tmp_path: Path) -> N
     path = write_segment(tmp_path, [request(n) for n in range(9)], sealed=False)
     path.write_bytes(path.read_bytes() + b"\n".join(noise) + b"\n" + orjson.dumps(request(9)) + b"\n")
     table = Table([tmp_path], None, tmp_path / "cache")
-    progress = json.loads(table.refresh(10))
+    progress = table.refresh(10)
     assert progress["rows"] == 10
     assert f"{len(noise)} lines are no records" in progress["problems"][0]
 
@@ -276,14 +276,14 @@ def test_the_last_rows_are_there_before_the_segment_is_read_and_the_answer_says_
     many = 8000
     path = write_segment(tmp_path, [request(n, chunks=n) for n in range(many)], resource=RESOURCES)
     table = Table([tmp_path], None, tmp_path / "cache")
-    progress = json.loads(table.refresh(0))
+    progress = table.refresh(0)
     assert (progress["done"], progress["indexed_segments"]) == (False, 0)
     shown = ask(table, "rows", limit=1000, fields=["chunks", "service.name"])
     assert [row["chunks"] for row in shown["rows"]] == list(range(many - 1, many - 1001, -1))
     assert (shown["complete"], shown["matched"]) == (False, None)
     assert 0 < shown["unindexed_bytes"] < path.stat().st_size
     assert shown["rows"][0]["service.name"] == "chat"
-    while not json.loads(table.refresh(10))["done"]:
+    while not table.refresh(10)["done"]:
         pass
     whole = ask(table, "rows", limit=1000, fields=["chunks", "service.name"])
     assert (whole["rows"], whole["complete"]) == (shown["rows"], True)
@@ -309,7 +309,7 @@ def test_a_search_that_stops_goes_on_from_there(tmp_path: Path) -> None:
 
 def rows_of(directory: Path, cache: Path) -> int:
     table = Table([directory], None, cache)
-    progress = json.loads(table.refresh(10))
+    progress = table.refresh(10)
     assert progress["done"], progress
     assert len(found(table)) == progress["rows"]
     return int(progress["rows"])
@@ -369,7 +369,7 @@ def test_a_cache_of_another_user_or_behind_a_link_is_not_used(tmp_path: Path) ->
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
     table = Table([logs], None, cache)
-    progress = json.loads(table.refresh(10))
+    progress = table.refresh(10)
     assert (progress["rows"], len(progress["problems"])) == (1, 1)
     assert "no link; rows are kept in memory" in progress["problems"][0]
     assert len(found(table)) == 1

@@ -170,7 +170,7 @@ def test_a_question_of_any_length_gets_an_answer_and_the_next_one_too(client: Cl
 
 def test_what_the_index_finds_wrong_is_a_400(client: Client, tmp_path: Path) -> None:
     class Refusing(Table):
-        def rows(self, query: bytes) -> bytes:
+        def rows(self, query: Any) -> Any:
             raise ValueError("order=-nothing: not a field with an order")
 
     directories = client.view.content.directories
@@ -183,7 +183,7 @@ def test_a_fault_of_ours_is_a_500_without_details_and_the_server_goes_on(
     client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Broken(Table):
-        def aggregate(self, query: bytes) -> bytes:
+        def aggregate(self, query: Any) -> Any:
             raise RuntimeError("secret detail")
 
     directories = client.view.content.directories
@@ -199,7 +199,7 @@ def test_the_index_is_refreshed_until_the_end_also_after_an_error(tmp_path: Path
     class Faulty(Table):
         looks = 0
 
-        def refresh(self, budget_s: float) -> bytes:
+        def refresh(self, budget_s: float) -> dict[str, Any]:
             self.looks += 1
             if self.looks == 1:
                 raise OSError("disk is gone")

@@ -261,6 +261,26 @@ def test_no_unit_stands_in_braces(page: Window, client: Client) -> None:
     assert not re.search(r"\{\w+\}|By\b", page.page.locator(".grid").inner_text())
 
 
+def test_the_scale_of_a_comparison_holds_every_ratio(browser: Browser, tmp_path: Path) -> None:
+    folders = [tmp_path / "before", tmp_path / "after"]
+    for number, (folder, seconds) in enumerate(zip(folders, (0.01, 1.0), strict=True), 1):
+        write_segment(folder, [{**whole(one), "duration_s": seconds} for one in range(8)], number=number)
+    with shown(folders, tmp_path / "cache") as client, window(browser, client.serving.url) as page:
+        page.open("#/compare")
+        expect(page.page.locator(".ratio-head").first).to_contain_text("0.00781× to 128×")
+        dot = page.page.locator(".w-dot").first
+        # 100 times of at most 128: log2(100) / log2(128) of the way from the middle to the right.
+        assert dot.evaluate("one => parseFloat(one.style.left)") == pytest.approx(50 + 50 * 6.64 / 7, abs=0.5)
+
+
+def test_nothing_is_offered_to_compare_where_all_requests_are_alike(browser: Browser, tmp_path: Path) -> None:
+    write_segment(tmp_path / "logs", [whole(one) for one in range(3)])
+    with shown([tmp_path / "logs"], tmp_path / "cache") as client, window(browser, client.serving.url) as page:
+        page.open("#/compare")
+        expect(page.page.get_by_text("Choose two sides.")).to_be_visible()
+        assert page.page.locator(".compare-tools").inner_text() == "Swap A and B"
+
+
 def test_two_folders_are_a_and_b(browser: Browser, tmp_path: Path) -> None:
     folders = [tmp_path / "before", tmp_path / "after"]
     for number, folder in enumerate(folders, 1):

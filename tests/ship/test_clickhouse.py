@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from inference_logging.cli.questions import QUESTIONS
+from inference_logging.read.query.questions import QUESTIONS
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.rows import OTHER
 from inference_logging.ship.clickhouse.schema import COLUMNS, OBJECTS, TEXTS

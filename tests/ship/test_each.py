@@ -219,7 +219,7 @@ def test_a_scrape_whose_list_is_older_than_a_mark_does_not_forget_it(
         put(root, PODS[0], 2, 2)
         assert ship(found) == [1, 2]
         with monkeypatch.context() as scrape:
-            scrape.setattr("inference_logging.read.segments.listing.segments", lambda _: before)
+            scrape.setattr("inference_logging.ship.source.segments", lambda _: before)
             found.lag_bytes()
         assert ship(found) == []
 
@@ -245,7 +245,7 @@ def test_a_directory_that_cannot_be_read_is_reported_and_the_others_go_on(
             raise PermissionError(13, "Permission denied", str(directory))
         return listed(directory)
 
-    monkeypatch.setattr("inference_logging.read.segments.listing.segments", refusing)
+    monkeypatch.setattr("inference_logging.ship.source.segments", refusing)
     destination, reported = Destination(), list[str]()
     with opened(root) as found:
         shipper = Shipper(found, destination, Limits(), report=reported.append)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from inference_logging.read.outcomes import NONE
+
 MODEL, OPERATION, ROUTE = "gen_ai_request_model", "gen_ai_operation_name", "http_route"
 CHOSEN: Final = 'namespace=~"$namespace",service=~"$service",pod=~"$pod"'
 CHOSEN_REQUESTS: Final = f'{MODEL}=~"$model",{OPERATION}=~"$operation"'
@@ -99,7 +101,7 @@ def served(by: str = "", also: str = "") -> str:
 
 def named(inner: str, label: str = MODEL) -> str:
     """Return it with a name for what has no model, such as a request that was refused unread, or no route."""
-    return f'label_replace({inner}, "{label}", "(none)", "{label}", "")'
+    return f'label_replace({inner}, "{label}", "{NONE}", "{label}", "")'
 
 
 def recorded(name: str) -> str:

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 
 from inference_logging.prove.replay.client import NOT_SENT, UNFINISHED
 from inference_logging.prove.replay.player import Result
-from inference_logging.read.stats.comparison import LEAST_BLOCKS
-from inference_logging.read.stats.interval import Interval, quantile, ratio
+from inference_logging.read.stats.interval import LEAST_BLOCKS, Interval, quantile, ratio
 
 SHARES: Final = (0.5, 0.9, 0.99)
 _MOST_BLOCKS: Final = 200

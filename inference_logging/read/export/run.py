@@ -34,19 +34,30 @@ def write(
     A file that exists is replaced; the new one is for its owner alone. Raises OSError.
     """
     with Spool() as spool:
-        for request in requests:
-            counted.read += 1
-            if not isinstance(request, Request):
-                counted.leave_out("no_time")
-            elif not wanted(request):
-                counted.filtered_out += 1
-            elif isinstance(row := row_of(form, request), LeftOut):
-                counted.leave_out(row.reason)
-            else:
-                counted.export(request)
-                spool.add(request.arrival_nano, row)
+        fill(spool, requests, form, counted, wanted)
         with _output(path) as file:
             form.write(spool.rows(), file)
+
+
+def fill(
+    spool: Spool,
+    requests: Iterable[Request | Record],
+    form: Format,
+    counted: Requests,
+    wanted: Callable[[Request], bool] = lambda _: True,
+) -> None:
+    """Put the rows of the wanted requests into ``spool``, and count them all."""
+    for request in requests:
+        counted.read += 1
+        if not isinstance(request, Request):
+            counted.leave_out("no_time")
+        elif not wanted(request):
+            counted.filtered_out += 1
+        elif isinstance(row := row_of(form, request), LeftOut):
+            counted.leave_out(row.reason)
+        else:
+            counted.export(request)
+            spool.add(request.arrival_nano, row)
 
 
 def row_of(form: Format, request: Request) -> bytes | LeftOut:

@@ -34,6 +34,8 @@ ADVICE: Final = {
     "damaged": "inference-logging verify says what is wrong with the records",
 }
 """The reasons for which a format can't hold a request, and what to do."""
+NOT_MEANT: Final = frozenset({"not_post", "body_not_json"})
+"""Those of requests that are not meant for a format."""
 _COUNTS: Final = ("accepted", "written", "in_queue", "removed", "lost", "missing", "doubled")
 
 
@@ -207,14 +209,17 @@ class Statement:
             lines.insert(1, f"exported: {_reasons(counted.by_outcome)}; {stands_for}")
         if counted.unknown_weight:
             lines.append(f"weight: {counted.unknown_weight:,} exported requests don't say how many they stand for")
-        counts = ((name, books[name]) for name in ("dropped", "sampled_out") if books[name])
+        counts = ((name, books[name]) for name in ("dropped", "sampled_out") if any(books[name].values()))
         lines += [f"{name.replace('_', ' ')}: {_reasons(found)}" for name, found in counts]
         lines += [f"not complete: {fault}" for fault in self.faults]
-        return [*lines, "complete: nothing lost, nothing missing"] if self.is_complete else lines
+        if self.is_complete and counted.exported:
+            lines.append("complete: nothing lost, nothing missing")
+        return lines
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{count:,} {name}" for name, count in ordered if count)
 
 
 def _time(unix_nano: int | None) -> str | None:

@@ -7,24 +7,44 @@ chunks and ``output_length`` tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, Any, Final
 
 import orjson
 
-from inference_logging.read.export.formats import Options
+from inference_logging.read.export.prefixes import Prefixes
 from inference_logging.read.export.prompts import prompt_of
 from inference_logging.read.export.requests import LeftOut, Lengths, Request, whole
 from inference_logging.read.export.spool import Row
 
 
-def trace_row(request: Request, options: Options) -> dict[str, Any] | LeftOut:
-    """Return the members of a request's row but for its time."""
-    lengths = request.lengths()
-    if isinstance(lengths, LeftOut):
-        return lengths
-    ids = options.prefixes.ids(prompt_of(request.record), lengths.input, request.request_id)
-    return {"input_length": lengths.input, "output_length": lengths.output, "hash_ids": ids, **ending(request, lengths)}
+class Writer:
+    """Writes a trace of lengths and prefix ids: ``mooncake``, ``vllm-timed`` and ``guidellm``.
+
+    Mooncake's form: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces. The reader of Dynamo's mocker
+    refuses a row whose ids stand for fewer tokens than ``input_length`` (crate aisimulate-core,
+    replay/loadgen/trace.rs). `vllm bench serve` makes the prompt of the ids alone (vllm/benchmarks/datasets, class
+    TimedTrace), so a prompt that is not known has ids of its own. GuideLLM's reader refuses a row unless there is one
+    id for each block of ``hash_id_block_size`` tokens, the last one counted
+    (guidellm/data/deserializers/trace_mooncake.py), and takes columns from the first rows.
+    """
+
+    def __init__(self, prefixes: Prefixes, timestamp: Callable[[int], int | float]) -> None:
+        """Take the prefixes, and what makes the reader's unit of nanoseconds since the first arrival."""
+        self._prefixes, self._timestamp = prefixes, timestamp
+
+    def row(self, request: Request) -> bytes | LeftOut:
+        """Return the row without its time."""
+        lengths = request.lengths()
+        if isinstance(lengths, LeftOut):
+            return lengths
+        ids = self._prefixes.ids(prompt_of(request.record), lengths.input, request.request_id)
+        counted = {"input_length": lengths.input, "output_length": lengths.output, "hash_ids": ids}
+        return orjson.dumps({**counted, **ending(request, lengths)})
+
+    def write(self, rows: Iterable[Row], file: IO[bytes]) -> None:
+        """Write the file."""
+        write_timed(rows, file, self._timestamp)
 
 
 def ending(request: Request, lengths: Lengths) -> dict[str, Any]:
@@ -52,3 +72,9 @@ def milliseconds(nano: int) -> float:
 def seconds(nano: int) -> float:
     """Return a time in seconds, exact to the microsecond."""
     return round(nano / 1e9, 6)
+
+
+TIMES: Final[Mapping[str, Callable[[int], int | float]]] = {
+    "mooncake": lambda nano: round(nano / 1e6), "vllm-timed": seconds, "guidellm": seconds,
+}  # fmt: skip
+"""The formats that ``Writer`` writes, with the unit of their times: whole milliseconds, or seconds."""

@@ -200,7 +200,7 @@ def read_segment(
     """Iterate over the records of one segment; see ``read_records``."""
     number = 0
     try:
-        for number, line in enumerate(_lines(_blocks(segment.path, progress)), 1):
+        for number, line in enumerate(_lines(blocks(segment.path, progress)), 1):
             record = parse(line, segment, number, on_corrupt)
             if record is not None and (framing or not is_framing(record)):
                 yield record
@@ -210,8 +210,17 @@ def read_segment(
         # It was compressed or removed since it was listed: then this finds nothing either.
         compressed = segment._replace(path=segment.path.with_name(segment.name + ".zst"))
         yield from read_segment(compressed, framing=framing, on_corrupt=on_corrupt, progress=progress)
-    except _DamagedError as damage:
+    except DamagedError as damage:
         _report(CorruptLineError(str(segment.path), number + 1, str(damage)), on_corrupt)
+
+
+def header_of(segment: Segment) -> Record:
+    """Return the header of a segment; empty if it has none, or cannot be read."""
+    try:
+        first = next(read_segment(segment, framing=True), {})
+    except (CorruptLineError, OSError):
+        return {}
+    return first if first.get("event_name") == "segment.header" and is_framing(first) else {}
 
 
 def compressed_lines(segment: Segment) -> Iterator[Line]:
@@ -221,10 +230,10 @@ def compressed_lines(segment: Segment) -> Iterator[Line]:
     """
     number = 0
     try:
-        for line in _lines(_blocks(segment.path, None)):
+        for line in _lines(blocks(segment.path, None)):
             number += 1
             yield line
-    except _DamagedError as damage:
+    except DamagedError as damage:
         raise CorruptLineError(str(segment.path), number + 1, str(damage)) from None
 
 
@@ -259,7 +268,7 @@ def is_footer(record: Mapping[str, Any]) -> bool:
     return record.get("event_name") == "segment.footer" and is_framing(record)
 
 
-class _DamagedError(Exception):
+class DamagedError(Exception):
     """The rest of a compressed segment can't be read."""
 
 
@@ -269,15 +278,19 @@ def _report(error: CorruptLineError, on_corrupt: OnCorrupt | None) -> None:
     on_corrupt(error)
 
 
-def _lines(blocks: Iterator[bytes]) -> Iterator[Line]:
+def _lines(found: Iterator[bytes]) -> Iterator[Line]:
     joiner = LineJoiner()
-    for block in blocks:
+    for block in found:
         yield from joiner.add(block)
     if joiner.is_long:
         yield LongLine(joiner.bytes)
 
 
-def _blocks(path: Path, progress: Callable[[int], object] | None) -> Iterator[bytes]:
+def blocks(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
+    """Iterate over the content of a segment's file, plain or compressed. Raises OSError, ``DamagedError``.
+
+    ``progress`` is called with the bytes read from disk.
+    """
     with path.open("rb", buffering=0) as file:
         decompress = _decompressor(path) if path.suffix == ".zst" else None
         while block := file.read(BLOCK_BYTES if decompress is None else _COMPRESSED_BLOCK_BYTES):
@@ -300,7 +313,7 @@ def _decompressor(path: Path) -> Callable[[bytes], Iterator[bytes]]:
 
     def decompress(block: bytes) -> Iterator[bytes]:
         if not block and not is_whole:
-            raise _DamagedError("the compressed segment is cut off")
+            raise DamagedError("the compressed segment is cut off")
         for begin in range(0, len(block), _COMPRESSED_STEP_BYTES):
             yield from decompress_step(block[begin : begin + _COMPRESSED_STEP_BYTES])
 
@@ -310,7 +323,7 @@ def _decompressor(path: Path) -> Callable[[bytes], Iterator[bytes]]:
             try:
                 content = frame.decompress(block)
             except zstandard.ZstdError as error:
-                raise _DamagedError(f"the compressed segment is damaged: {error}") from None
+                raise DamagedError(f"the compressed segment is damaged: {error}") from None
             block, is_whole = frame.unused_data, frame.eof
             if is_whole:
                 frame = zstandard.ZstdDecompressor().decompressobj()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from inference_logging.read.outcomes import FAILED, NO_OUTCOME
+from inference_logging.read.outcomes import FAILED, NONE
 from inference_logging.read.segments.columns import MODEL
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.engine import name, text
@@ -30,9 +30,6 @@ MAX_GROUPS: Final = 1000
 MAX_NAMES: Final = 100
 MAX_INTERVALS: Final = 240
 OTHER: Final = "(other)"
-NO_MODEL: Final = "(no model)"
-NO_ROUTE: Final = "(no route)"
-NO_STATUS: Final = "(no response)"
 
 _STATUS: Final = "http.response.status_code"
 _MEASURES: Final = ("duration", "first_chunk", "chunk_gap", "per_token", "tokens_per_s")
@@ -49,13 +46,13 @@ _NUMBERS: Final = {
 """The numbers of a request: the field of each, and its unit."""
 _TEXTS: Final = {
     "event": (("event_name",), OTHER),
-    "model": (MODEL, NO_MODEL),
-    "route": (("http.route",), NO_ROUTE),
+    "model": (MODEL, NONE),
+    "route": (("http.route",), NONE),
     "sampled_by": (("sampled_by",), "head"),
 }
 """The names that records are counted by: the first of its fields that is not empty, and what counts otherwise."""
 _CLASS: Final = (
-    f"CASE WHEN status IS NULL THEN {text(NO_STATUS)} "
+    f"CASE WHEN status IS NULL THEN {text(NONE)} "
     f"WHEN status BETWEEN 100 AND 599 THEN status // 100 || 'xx' ELSE {text(OTHER)} END"
 )
 
@@ -86,7 +83,7 @@ class Group:
         self.failed += failed
         self.input_tokens += given
         self.output_tokens += made
-        _add(self.outcomes, outcome or NO_OUTCOME, weight)
+        _add(self.outcomes, outcome or NONE, weight)
         _add(self.statuses, status, weight)
 
 
@@ -131,10 +128,15 @@ class Counts:
         return (self.times[1] - self.times[0]) / 1e9 if self.times is not None else 0.0
 
 
-def count(cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[int, int]) -> Counts:
-    """Count the records of segments from one time on, before the other: nanoseconds since the Unix epoch."""
+def count(
+    cursor: DuckDBPyConnection, entries: Sequence[Entry], between: tuple[int, int], where: Sequence[str] = ()
+) -> Counts:
+    """Count the records of segments from one time on, before the other, that meet the conditions ``where``.
+
+    Times are nanoseconds since the Unix epoch.
+    """
     lost, corrupt = _dropped(cursor, entries, between)
-    search = Search(cursor, _question(between), entries)
+    search = Search(cursor, _question(between, where=where), entries)
     search.run(_SHAPE, _found)
     events = _frequent(search, "event")
     ((without_time,),) = search.ask("SELECT count(*) FROM {rows} WHERE event = 'request' AND t IS NULL")

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-from inference_logging.read.stats.comparison import LEAST_BLOCKS
-from inference_logging.read.stats.interval import Interval, of_draws
+from inference_logging.read.stats.interval import LEAST_BLOCKS, Interval, of_draws
 
 _RESAMPLES: Final = 500
 _SEED: Final = 20240501

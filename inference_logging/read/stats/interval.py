@@ -16,6 +16,8 @@ from typing import Final, TypeVar
 
 TRIM: Final = 0.1
 RESAMPLES: Final = 1000
+LEAST_BLOCKS: Final = 6
+"""The blocks, or spans of time, that an interval needs."""
 _LEVEL: Final = 0.95
 _SEED: Final = 20240501
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
-from inference_logging.read.outcomes import NO_OUTCOME, NOT_FAILED
+from inference_logging.read.outcomes import NONE, NOT_FAILED
 from inference_logging.read.pages.content import SHARES, Plot, is_wide
 from inference_logging.read.stats.counts import Counts, Group
 from inference_logging.read.stats.summary import count_text, duration_text
@@ -111,7 +111,7 @@ def _distribution(whole: Group) -> Plot:
 def _outcomes(whole: Group) -> Plot:
     ordered = sorted(whole.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1]))[:_MOST_BARS]
     names = [name for name, _ in ordered]
-    has_failed = [name not in (*NOT_FAILED, NO_OUTCOME) for name in names]
+    has_failed = [name not in (*NOT_FAILED, NONE) for name in names]
     series = [
         {
             "name": title,

@@ -55,12 +55,12 @@ def tables(counts: Counts) -> list[Table]:
         _groups("By route", counts.routes),
         _tokens(counts.models),
     ]
-    if set(counts.sampled_by) != {"head"}:
+    if counts.sampled_by.keys() - {"head"}:
         rows = [(name, whole_number(count)) for name, count in counts.sampled_by.items()]
         found.append(Table("Why records were kept", ("sampled_by", "records"), rows))
     found.append(Table("Records", ("event", "records"), [(n, whole_number(c)) for n, c in counts.events.items()]))
     dropped = [(f"{key.reason}, {key.level}", whole_number(count)) for key, count in counts.dropped.items()]
-    note = "Counted from the start of each process, regardless of --since."
+    note = "Counted from the start of each process, regardless of --since and --where."
     found.append(Table("Dropped records", ("reason, level", "records"), dropped or [("none", "0")], note))
     return found
 

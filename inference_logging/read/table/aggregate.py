@@ -264,6 +264,7 @@ def _histogram(sketch: Sketch) -> dict[str, list[float]]:
 
 
 def _heatmap(search: Search, member: str, buckets: _Buckets, query: Mapping[str, Any]) -> dict[str, Any]:
+    """Return counts by bucket and row, whose rows begin at the least value above 0; ``zeros`` counts the others."""
     rows: int = query.get("heatmap_rows", _HEATMAP_ROWS)
     low, high = search.cursor.execute(
         f"SELECT min({member}) FILTER ({member} > 0), max({member}) FROM ({search.relation})", search.values
@@ -276,8 +277,12 @@ def _heatmap(search: Search, member: str, buckets: _Buckets, query: Mapping[str,
     step = math.log(high / low) / rows
     cells = [[0] * rows for _ in range(buckets.count)]
     row_of = f"least(CAST(floor(ln({member} / {low!r}) / {step!r}) AS INTEGER), {rows - 1})"
-    place = f"CASE WHEN {member} > {low!r} THEN {row_of} ELSE 0 END"
+    place = f"CASE WHEN {member} > {low!r} THEN {row_of} WHEN {member} > 0 THEN 0 END"
     sql = f"SELECT {buckets.sql()}, {place}, count(*) FROM ({search.relation}) WHERE {member} IS NOT NULL GROUP BY 1, 2"
+    zeros = [0] * buckets.count
     for bucket, row, count in search.cursor.execute(sql, search.values).fetchall():
-        cells[bucket][row] += count
-    return {"edges": [low * math.exp(step * row) for row in range(rows + 1)], "cells": cells}
+        if row is None:
+            zeros[bucket] += count
+        else:
+            cells[bucket][row] += count
+    return {"edges": [low * math.exp(step * row) for row in range(rows + 1)], "cells": cells, "zeros": zeros}

@@ -56,9 +56,7 @@ class Build:
     def close(self, cursor: DuckDBPyConnection) -> None:
         """Let go of all."""
         self.part.drop(cursor)
-        if self._followed is not None:
-            self._followed.close()
-            self._followed = None
+        self.keep()
 
     def keep(self) -> None:
         """Close the file, and keep the rows."""

@@ -1,12 +1,10 @@
-"""The table of records that `view` asks: questions and answers are JSON, so that an answer goes on as it is."""
+"""The table of records that `view` asks; what is asked and answered has JSON's types alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import orjson
 
 from inference_logging.read.table import aggregate as aggregates
 from inference_logging.read.table import rows as pages
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _MOST_BUDGET_S: Final = 3600.0
-_MOST_KEYS: Final = 5000
 
 Query = Mapping[str, Any]
 _Find = Callable[["DuckDBPyConnection", Query, Sequence[Entry]], Any]
@@ -42,25 +39,28 @@ class Table:
             self._connection, directories, lambda one: not prefixes or one.prefix in prefixes, cache_directory
         )
 
-    def refresh(self, budget_s: float) -> bytes:
+    def refresh(self, budget_s: float) -> dict[str, Any]:
         """Look for new segments and records, for about ``budget_s`` seconds; return the progress."""
         if not 0 <= budget_s <= _MOST_BUDGET_S:
             raise ValueError(f"budget_s={budget_s}: must be from 0 to {_MOST_BUDGET_S:g}")
-        return orjson.dumps(self._catalog.refresh(budget_s))
+        return self._catalog.refresh(budget_s)
 
     def complete(self) -> dict[str, Any]:
         """Refresh until all is read, or no more can be; return the progress."""
         return self._catalog.complete()
 
-    def rows(self, query: bytes) -> bytes:
-        """Return the records that fulfil a query, a page of them, each with its key."""
+    def rows(self, query: Query) -> Any:
+        """Return the records that fulfil a query, a page of them, each with its key.
+
+        With ``segments``, offsets by name, only lines from there on; ``reached`` is then where the table of each ends.
+        """
         return self._answer(pages.rows, query)
 
-    def aggregate(self, query: bytes) -> bytes:
+    def aggregate(self, query: Query) -> Any:
         """Return counts over time, distributions and groups of the records that fulfil a query."""
         return self._answer(aggregates.aggregate, query)
 
-    def values(self, query: bytes) -> bytes:
+    def values(self, query: Query) -> Any:
         """Return the values of a field with their counts, most frequent first."""
         return self._answer(aggregates.values, query)
 
@@ -71,31 +71,22 @@ class Table:
             raise KeyError(key)
         return found
 
-    def lines(self, keys: bytes) -> bytes:
-        """Return the whole records of a list of keys; null where one is gone."""
-        wanted = _json(keys, "keys")
-        if not isinstance(wanted, list) or not all(isinstance(key, str) for key in wanted):
-            raise ValueError("keys: must be a list of texts")
-        if len(wanted) > _MOST_KEYS:
-            raise ValueError(f"keys: {len(wanted)} are too many, at most {_MOST_KEYS}")
-        found = pages.lines(self._catalog.snapshot, wanted)
-        return b"[" + b",".join(line if line is not None else b"null" for line in found) + b"]"
+    def lines(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the whole records of keys; None where one is gone."""
+        return pages.lines(self._catalog.snapshot, keys)
 
-    def fields(self) -> bytes:
+    def fields(self) -> list[dict[str, Any]]:
         """Return the fields that have columns: name and type."""
-        return orjson.dumps([{"name": name, "type": kind, "indexed": True} for name, kind in KINDS.items()])
+        return [{"name": name, "type": kind, "indexed": True} for name, kind in KINDS.items()]
 
     def cache_directories(self) -> list[Path]:
         """Return where the files are."""
         return self._catalog.cache_directories()
 
-    def _answer(self, find: _Find, query: bytes) -> bytes:
+    def _answer(self, find: _Find, query: Query) -> Any:
         import duckdb
 
-        asked = _json(query, "query")
-        if not isinstance(asked, dict):
-            raise ValueError("query: must be a JSON object")
-        given = {name: value for name, value in asked.items() if value is not None}
+        given = {name: value for name, value in query.items() if value is not None}
         try:
             return self._found(find, given)
         except duckdb.Error:
@@ -103,13 +94,6 @@ class Table:
             self._catalog.inspect()
             return self._found(find, given)
 
-    def _found(self, find: _Find, given: Query) -> bytes:
+    def _found(self, find: _Find, given: Query) -> Any:
         with self._connection.cursor() as cursor:
-            return orjson.dumps(find(cursor, given, self._catalog.snapshot))
-
-
-def _json(content: bytes, name: str) -> Any:
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"{name}: not JSON: {error}") from None
+            return find(cursor, given, self._catalog.snapshot)

@@ -22,22 +22,20 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from inference_logging.errors import MissingExtraError
+from inference_logging.read.table.table import Table
 from inference_logging.read.view import offers, queries
 from inference_logging.read.view.arrivals import Arrivals
 from inference_logging.read.view.books import Verified
-from inference_logging.read.view.bounds import bounded
 from inference_logging.read.view.compare import compare
 from inference_logging.read.view.conditions import Conditions
 from inference_logging.read.view.export import Exports, Made, archive, known_format
 from inference_logging.read.view.export import content as content_of
 from inference_logging.read.view.groups import grouped
-from inference_logging.read.view.heat import with_heat
-from inference_logging.read.view.index import Index
 from inference_logging.read.view.links import Link
 from inference_logging.read.view.live import Live
 from inference_logging.read.view.logging_itself import Itself
 from inference_logging.read.view.meanings import fields_with_meaning
-from inference_logging.read.view.paging import asked
+from inference_logging.read.view.paging import asked, bounded
 from inference_logging.read.view.queries import Check, Query, QueryError
 from inference_logging.read.view.record import GoneRecordError, Records
 from inference_logging.read.view.refresher import Refresher
@@ -73,7 +71,7 @@ class Content(NamedTuple):
 class View:
     """The application's state, and its answers."""
 
-    def __init__(self, index: Index, content: Content) -> None:
+    def __init__(self, index: Table, content: Content) -> None:
         """Answer with ``index`` about ``content``."""
         self.index, self.content = index, content
         self.conditions = Conditions(index)
@@ -92,7 +90,7 @@ class View:
             Route("/", self._page),
             Route("/api/meta", _taking(self._meta)),
             Route("/api/progress", _taking(self._progress)),
-            Route("/api/rows", _taking(self._answers(self._rows, queries.ROWS), "q")),
+            Route("/api/rows", _taking(self._answers(partial(asked, self.index.rows), queries.ROWS), "q")),
             Route("/api/aggregate", _taking(self._answers(self._aggregate, queries.AGGREGATE), "q")),
             Route("/api/values", _taking(self._answers(self._values, queries.VALUES, required=("field",)), "q")),
             Route("/api/condition", _taking(self._condition, "text")),
@@ -141,7 +139,7 @@ class View:
                 "prefixes": list(self.content.prefixes or ()),
                 "services": names["service.name"],
                 "pods": names["k8s.pod.name"],
-                "fields": fields_with_meaning(orjson.loads(self.index.fields())),
+                "fields": fields_with_meaning(self.index.fields()),
                 "links": [link._asdict() for link in self.content.links],
                 "progress": self.refresher.progress,
                 "now_ns": str(time.time_ns()),
@@ -152,7 +150,7 @@ class View:
     def _named(self, field: str) -> list[str]:
         query = {"field": field, "limit": queries.MOST_ROWS, "budget_s": queries.BUDGET_S}
         try:
-            found = orjson.loads(self.index.values(queries.encoded(query)))
+            found = self.index.values(query)
         except ValueError:
             return []  # not a field of these segments
         return [one["value"] for one in found if isinstance(one["value"], str)]
@@ -161,11 +159,11 @@ class View:
         return answer(self.refresher.progress)
 
     def _answers(
-        self, find: Callable[[Query], bytes], checks: dict[str, Check], *, required: tuple[str, ...] = ()
+        self, find: Callable[[Query], Any], checks: dict[str, Check], *, required: tuple[str, ...] = ()
     ) -> Callable[[Request], Any]:
         async def respond(request: Request) -> Response:
             query = await self._asked(request, checks, required=required)
-            return _json(await self.workers.run(request, lambda _: find(query)))
+            return _json(await self.workers.run(request, lambda _: bounded(find(query))))
 
         return respond
 
@@ -178,18 +176,13 @@ class View:
             await self.workers.run(request, lambda _: self.conditions.check_fields(query["where"]))
         return query
 
-    def _rows(self, query: Query) -> bytes:
-        return bounded(asked(self.index.rows, query))
-
-    def _aggregate(self, query: Query) -> bytes:
+    def _aggregate(self, query: Query) -> Any:
         if query.get("group_by"):
-            return orjson.dumps(grouped(self.index, query))
-        if query.get("heatmap"):
-            return orjson.dumps(with_heat(self.index, query))
+            return grouped(self.index, query)
         return asked(self.index.aggregate, query)
 
-    def _values(self, query: Query) -> bytes:
-        return orjson.dumps(offers.values(self.index, query))
+    def _values(self, query: Query) -> Any:
+        return offers.values(self.index, query)
 
     async def _condition(self, request: Request) -> Response:
         text = queries.text("text", request.query_params.get("text", ""))

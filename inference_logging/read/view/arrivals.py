@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from inference_logging.read.segments import Segment, segments
-from inference_logging.read.view.index import Index
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import Query
 
@@ -23,7 +21,7 @@ _MOST_TRIES: Final = 20
 class Arrivals:
     """The records of a query that are added from now on, each once."""
 
-    def __init__(self, index: Index, directories: Sequence[Path], prefixes: Sequence[str] | None, query: Query) -> None:
+    def __init__(self, index: Table, directories: Sequence[Path], prefixes: Sequence[str] | None, query: Query) -> None:
         """Begin behind all that the index has. Raises ``QueryError`` for a wrong query."""
         self._index, self._directories, self._prefixes = index, directories, prefixes
         self._query = query
@@ -79,7 +77,7 @@ class Arrivals:
 
     def _ask(self, places: Mapping[str, int], most: int) -> dict[str, Any]:
         query = {**self._query, "order": "newest", "segments": places, "limit": most}
-        answer: dict[str, Any] = orjson.loads(asked(self._index.rows, query))
+        answer: dict[str, Any] = asked(self._index.rows, query)
         return answer
 
 

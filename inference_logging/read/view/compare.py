@@ -6,11 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import orjson
-
 from inference_logging.read.stats.histograms import Spans, ratio_of_quantiles
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.groups import counted, number_of, text_of
-from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import FILTER, Query
 from inference_logging.read.view.workers import GoneError
@@ -33,7 +31,7 @@ _MOST_CHANGED: Final = 30
 _LEAST_CHANGE: Final = 0.005
 
 
-def compare(index: Index, a: Query, b: Query, given_up: threading.Event) -> dict[str, Any]:
+def compare(index: Table, a: Query, b: Query, given_up: threading.Event) -> dict[str, Any]:
     """Return both sides, the ratios b ÷ a, and what has changed. Raises ``QueryError``, ``GoneError``."""
     sides = [_side(index, query, given_up) for query in (a, b)]
     found: dict[str, Any] = {"a": sides[0], "b": sides[1], "fields": {}}
@@ -46,17 +44,19 @@ def compare(index: Index, a: Query, b: Query, given_up: threading.Event) -> dict
     return found
 
 
-def _side(index: Index, query: Query, given_up: threading.Event) -> dict[str, Any]:
+def _side(index: Table, query: Query, given_up: threading.Event) -> dict[str, Any]:
     wanted = {"events": ["request"], **query, "fields": list(FIELDS)}
     side: dict[str, Any] = _ask(index.aggregate, wanted, given_up)
     return side
 
 
-def _spans(index: Index, query: Query, field: str, given_up: threading.Event) -> Spans:
+def _spans(index: Table, query: Query, field: str, given_up: threading.Event) -> Spans:
     wanted = {"events": ["request"], **query, "buckets": _SPANS, "heatmap": field, "heatmap_rows": _ROWS}
     wanted.pop("group_by", None)
     found = _ask(index.aggregate, {**wanted, "fields": [field]}, given_up).get("heatmap") or {}
-    return Spans(found.get("edges", []), found.get("cells", []))
+    # A value of 0 is in the lowest row, which begins above it.
+    spans = zip(found.get("cells", []), found.get("zeros", []), strict=True)
+    return Spans(found.get("edges", []), [[zeros + cells[0], *cells[1:]] for cells, zeros in spans])
 
 
 def _ratios(a: Mapping[str, Any], b: Mapping[str, Any], spans: Sequence[Spans] | None) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _ratios(a: Mapping[str, Any], b: Mapping[str, Any], spans: Sequence[Spans] |
 
 
 def _changed(
-    index: Index, queries: Sequence[Query], totals: Sequence[int], given_up: threading.Event
+    index: Table, queries: Sequence[Query], totals: Sequence[int], given_up: threading.Event
 ) -> list[dict[str, Any]]:
     """Return the values whose shares differ most, the largest difference first."""
     found = []
@@ -88,7 +88,7 @@ def _changed(
     return found[:_MOST_CHANGED]
 
 
-def _shares(index: Index, query: Query, field: str, total: int, given_up: threading.Event) -> dict[Any, float]:
+def _shares(index: Table, query: Query, field: str, total: int, given_up: threading.Event) -> dict[Any, float]:
     """Return the share of each value among all requests; null stands for those without one."""
     if given_up.is_set():
         raise GoneError
@@ -107,4 +107,4 @@ def _name(value: Any) -> Any:
 def _ask(ask: Any, query: Query, given_up: threading.Event) -> Any:
     if given_up.is_set():
         raise GoneError
-    return orjson.loads(asked(ask, query))
+    return asked(ask, query)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-import orjson
-
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.groups import number_of
-from inference_logging.read.view.index import Index
 from inference_logging.read.view.meanings import fields_with_meaning
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import BUDGET_S, QueryError
-from inference_logging.read.where import ALIASES, Condition, mistake, no_record_has
+from inference_logging.read.where import ALIASES, Condition, meant, no_record_has
 
 _MOST_OTHERS: Final = 1000
 
@@ -20,21 +18,18 @@ _MOST_OTHERS: Final = 1000
 class Conditions:
     """Checks the fields of conditions; those of the applications' own are looked for in the records, once each."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Table) -> None:
         """Look for them in ``index``."""
         self._index = index
-        self._known = {*ALIASES, *(one["name"] for one in fields_with_meaning(orjson.loads(index.fields())))}
+        self._known = {*ALIASES, *(one["name"] for one in fields_with_meaning(index.fields()))}
         self._others: set[str] = set()
 
     def check(self, text: str) -> str:
         """Return a condition with its field in full; raise ``QueryError`` if no record can fulfill it."""
         try:
-            wrong = mistake(text)
+            full = meant(text).in_full()
         except ValueError as error:
             raise QueryError(str(error)) from None
-        if wrong is not None:
-            raise QueryError(wrong)
-        full = Condition.parse(text).in_full()
         self.check_fields([full])
         return full
 
@@ -51,5 +46,5 @@ class Conditions:
     def _may_have(self, **which: Any) -> bool:
         """Return whether there is such a record, or not all records could be read in time."""
         query = {**which, "buckets": 1, "fields": [], "budget_s": BUDGET_S}
-        found: dict[str, Any] = orjson.loads(asked(self._index.aggregate, query))
+        found: dict[str, Any] = asked(self._index.aggregate, query)
         return number_of(found) > 0 or not found["complete"]

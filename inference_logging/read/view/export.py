@@ -21,14 +21,14 @@ import orjson
 
 from inference_logging.read.export.formats import KINDS, Options, writer
 from inference_logging.read.export.prefixes import KEY_BYTES, Prefixes
-from inference_logging.read.export.requests import LeftOut, Request, requests_of
-from inference_logging.read.export.run import row_of
+from inference_logging.read.export.requests import requests_of
+from inference_logging.read.export.run import fill
 from inference_logging.read.export.spool import Spool
 from inference_logging.read.export.statement import Books, Requests, Statement
 from inference_logging.read.segments import Record, Segment, segments
+from inference_logging.read.table.table import Table
 from inference_logging.read.times import stamp
 from inference_logging.read.view import queries
-from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import pages, records_of
 from inference_logging.read.view.queries import Query, QueryError
 from inference_logging.read.view.record import Records, span_ns
@@ -80,7 +80,7 @@ class Made(NamedTuple):
 class Exports:
     """Makes files of what an index finds."""
 
-    def __init__(self, index: Index, records: Records, directories: Sequence[Path]) -> None:
+    def __init__(self, index: Table, records: Records, directories: Sequence[Path]) -> None:
         """Make them of the segments of ``directories``, with the resources that ``records`` knows."""
         self._index, self._records, self._directories = index, records, directories
 
@@ -126,14 +126,7 @@ class Exports:
         counted = Requests()
         faults: list[str] = []
         with Spool() as spool:
-            for request in requests_of(self._in_order(query, counted, faults, given_up)):
-                if not isinstance(request, Request):
-                    counted.leave_out("no_time")
-                elif isinstance(row := row_of(made, request), LeftOut):
-                    counted.leave_out(row.reason)
-                else:
-                    counted.export(request)
-                    spool.add(request.arrival_nano, row)
+            fill(spool, requests_of(self._in_order(query, faults, given_up)), made, counted)
             made.write(spool.rows(), file)
         error = books["books_error"] or ("" if books["books"] is not None else "verify has not ended yet")
         account = Books(books["books"] or {}, error)
@@ -146,15 +139,12 @@ class Exports:
         """Return all segments: a fault of any of them concerns what was read."""
         return [segment for directory in self._directories if directory.is_dir() for segment in segments(directory)]
 
-    def _in_order(
-        self, query: Query, counted: Requests, faults: list[str], given_up: threading.Event
-    ) -> Iterator[Record]:
+    def _in_order(self, query: Query, faults: list[str], given_up: threading.Event) -> Iterator[Record]:
         """Iterate over the requests of a query, each after its chunks, with the resource of its segment."""
         wanted: Query = {**query, "events": ["request"], "fields": ["request_id"], "order": "oldest"}
         following = None
         for rows, answer in pages(self._index, wanted, MOST_REQUESTS, given_up):
             records = records_of(self._index, rows)
-            counted.read += len(records)
             following = answer.get("next")
             yield from self._chunks(records, given_up)
             for record in records:

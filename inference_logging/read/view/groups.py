@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.read.view.index import Index
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import Query
 from inference_logging.read.where import Condition, written
@@ -17,7 +17,7 @@ Group = dict[str, Any]
 MOST_GROUPS: Final = 100
 
 
-def grouped(index: Index, query: Query) -> Group:
+def grouped(index: Table, query: Query) -> Group:
     """Return an aggregate with groups by ``group_by``; the last one, of value null, are the requests in no other.
 
     ``rest`` says what these are: ``none``, without a value, or ``more``, where there are more values than groups.
@@ -31,10 +31,10 @@ def grouped(index: Index, query: Query) -> Group:
     return {**whole, "groups": [*groups, *rest], "complete": is_complete}
 
 
-def counted(index: Index, query: Query) -> tuple[list[Group], bool]:
+def counted(index: Table, query: Query) -> tuple[list[Group], bool]:
     """Return the values of ``field`` with their counts and conditions, and whether they are all, but for ``limit``."""
     limit = query.get("limit", MOST_GROUPS)
-    found = orjson.loads(asked(index.values, {**query, "limit": limit}))
+    found = asked(index.values, {**query, "limit": limit})
     groups = _named(query["field"], [{"value": one["value"], "count": [one["count"]]} for one in found])
     is_all = len(groups) < limit and _without(query, query["field"], groups) is not None
     return groups, is_all
@@ -55,8 +55,8 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _ask(index: Index, query: Query) -> Group:
-    answer: Group = orjson.loads(asked(index.aggregate, query))
+def _ask(index: Table, query: Query) -> Group:
+    answer: Group = asked(index.aggregate, query)
     return answer
 
 
@@ -68,7 +68,7 @@ def _without(query: Query, field: str, groups: Sequence[Group]) -> Query | None:
     return {**query, "where": [*query.get("where", []), *conditions]} if all(says_so) else None
 
 
-def _rest(index: Index, whole: Group, groups: Sequence[Group], left: Query | None) -> list[Group]:
+def _rest(index: Table, whole: Group, groups: Sequence[Group], left: Query | None) -> list[Group]:
     """Return the group of what is in no other one, if there is any."""
     number = number_of(whole) - sum(map(number_of, groups))
     if number <= 0:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from inference_logging import _native
-from inference_logging.errors import CorruptLineError
-from inference_logging.read.segments import read_segment, segments
-from inference_logging.read.segments.reading import is_framing
+from inference_logging.read.segments import segments
+from inference_logging.read.segments.reading import header_of
 from inference_logging.record.config import Config
 
 _MOST_SEGMENTS: Final = 20
@@ -39,11 +38,7 @@ def _named(directory: Path, prefixes: Sequence[str] | None) -> Iterator[Path]:
     except OSError:
         return
     for segment in [one for one in listed if not one.compressed][-_MOST_SEGMENTS:]:
-        try:
-            header = next(iter(read_segment(segment, framing=True)), None)
-        except (CorruptLineError, OSError):
-            continue
-        named = header.get("queue_directory") if header is not None and is_framing(header) else None
+        named = header_of(segment).get("queue_directory")
         if isinstance(named, str) and named.startswith("/"):
             yield Path(named)
 

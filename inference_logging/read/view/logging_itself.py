@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from inference_logging.read.table.table import Table
 from inference_logging.read.view import lanes
 from inference_logging.read.view.books import Verified
-from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import records_of, rows_of
 from inference_logging.read.view.workers import GoneError
 
@@ -28,7 +28,7 @@ class Itself:
     """Answers about the logging of some directories."""
 
     def __init__(
-        self, index: Index, directories: Sequence[Path], prefixes: Sequence[str] | None, verified: Verified
+        self, index: Table, directories: Sequence[Path], prefixes: Sequence[str] | None, verified: Verified
     ) -> None:
         """Answer with the account that ``verified`` makes."""
         self._index, self._directories, self._prefixes = index, directories, prefixes

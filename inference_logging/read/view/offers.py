@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
+from inference_logging.read.table.table import Table
 from inference_logging.read.view.groups import counted, number_of, text_of
-from inference_logging.read.view.index import Index
 from inference_logging.read.view.paging import asked
 from inference_logging.read.view.queries import MOST_ROWS, Query
 from inference_logging.read.where import Condition, full_name
@@ -17,7 +15,7 @@ _USUAL: Final = 100
 Counted = list[dict[str, Any]]
 
 
-def values(index: Index, query: Query) -> Counted:
+def values(index: Table, query: Query) -> Counted:
     """Return the most frequent values of ``field``; ``count`` is what ``operator`` and the value find, or null.
 
     Without an operator each value comes with the condition that finds it.
@@ -28,7 +26,7 @@ def values(index: Index, query: Query) -> Counted:
     operator = query["operator"]
     field = full_name(query["field"])
     plain = {**{name: one for name, one in query.items() if name != "operator"}, "field": field}
-    found: Counted = orjson.loads(asked(index.values, {**plain, "limit": MOST_ROWS}))
+    found: Counted = asked(index.values, {**plain, "limit": MOST_ROWS})
     if operator == "!=":
         found.append({"value": None, "count": _total(index, plain) - sum(one["count"] for one in found)})
     shown = [one for one in found if one["value"] is not None][: query.get("limit", _USUAL)]
@@ -48,6 +46,6 @@ def _finder(field: str, operator: str, found: Counted) -> Any:
     return find
 
 
-def _total(index: Index, query: Query) -> int:
+def _total(index: Table, query: Query) -> int:
     plain = {name: one for name, one in query.items() if name not in ("field", "limit")}
-    return number_of(orjson.loads(asked(index.aggregate, {**plain, "buckets": 1, "fields": []})))
+    return number_of(asked(index.aggregate, {**plain, "buckets": 1, "fields": []}))

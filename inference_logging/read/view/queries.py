@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.read.where import Condition, mistake
+from inference_logging.read.where import meant
 
 Query = dict[str, Any]
 
@@ -86,12 +86,9 @@ def _conditions(name: str, value: Any) -> list[str]:
 
 def _condition(name: str, text: str) -> str:
     try:
-        wrong = mistake(text)
+        return meant(text).in_full()
     except ValueError as error:
-        raise QueryError(f"{name}: {error}") from None
-    if wrong is not None:
-        raise _refuse(name, text, wrong)
-    return Condition.parse(text).in_full()
+        raise QueryError(f"{name}={error}") from None
 
 
 def _operator(name: str, value: Any) -> str:
@@ -161,8 +158,3 @@ def _json(given: str, name: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _refuse(name, given, "must be a JSON object")
     return found
-
-
-def encoded(query: Query) -> bytes:
-    """Return a question as the index takes it."""
-    return orjson.dumps(query)

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 import orjson
 
-from inference_logging.errors import CorruptLineError
 from inference_logging.read.export.requests import arrival_nano
-from inference_logging.read.segments import Record, Segment, read_segment
-from inference_logging.read.segments.reading import is_framing
+from inference_logging.read.segments import Record, Segment
+from inference_logging.read.segments.reading import header_of
+from inference_logging.read.table.table import Table
 from inference_logging.read.times import unix_nano
 from inference_logging.read.view import queries
-from inference_logging.read.view.index import Index
 from inference_logging.read.view.meanings import described
 from inference_logging.read.view.paging import records_of, rows_of
 from inference_logging.read.view.queries import Query, QueryError
@@ -43,7 +42,7 @@ class GoneRecordError(Exception):
 class Records:
     """Finds records and what belongs to them."""
 
-    def __init__(self, index: Index, directories: Sequence[Path]) -> None:
+    def __init__(self, index: Table, directories: Sequence[Path]) -> None:
         """Read from the segments of ``directories``."""
         self._index, self._directories = index, directories
         self._header_of = lru_cache(_KEPT_HEADERS)(self._header)
@@ -85,14 +84,8 @@ class Records:
         for directory in self._directories:
             for path in (directory / name, directory / f"{name}.zst"):
                 segment = Segment.parse(path)
-                if segment is None or not path.is_file():
-                    continue
-                try:
-                    record = next(read_segment(segment, framing=True), None)
-                except (CorruptLineError, OSError):
-                    continue
-                if record is not None and is_framing(record):
-                    return record
+                if segment is not None and path.is_file() and (header := header_of(segment)):
+                    return header
         return {}
 
     def _inside(self, key: str, record: Record, begin_ns: int, end_ns: int) -> dict[str, Any]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
-import orjson
-
-from inference_logging.read.view.index import Index
+from inference_logging.read.table.table import Table
 
 _BUDGET_S: Final = 0.2
 """Of one refresh, after which others have their turn."""
@@ -19,7 +17,7 @@ _AFTER_ERROR_S: Final = 2.0
 class Refresher:
     """Refreshes an index until it is closed."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Table) -> None:
         """Prepare; ``start`` begins."""
         self._index = index
         self._closed = threading.Event()
@@ -44,7 +42,7 @@ class Refresher:
         pause_s = 0.0
         while not self._closed.wait(pause_s):
             try:
-                self.progress = orjson.loads(self._index.refresh(_BUDGET_S))
+                self.progress = self._index.refresh(_BUDGET_S)
                 pause_s = _PAUSE_S if self.progress.get("done", True) else 0.0
             except Exception as error:  # noqa: BLE001 - the page shows it, and the next look may go well
                 self.progress = {**self.progress, "problems": [f"the index can't be refreshed: {error}"]}

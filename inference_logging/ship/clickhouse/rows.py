@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
-from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.ship.clickhouse.schema import TEXTS
@@ -17,16 +14,10 @@ def row_line(line: Line) -> bytes:
     """Return the row of a record, its resource and its place. A time that is none is replaced by its segment's."""
     made = row(line.record)
     if line.unix_nano() == 0:
-        made = _with_segments_time(made, line)
+        made["timestamp"] = line.segments_time()
+        if "timestamp" in line.record:
+            made[OTHER] = {**made.get(OTHER, {}), "timestamp": line.record["timestamp"]}
     made.setdefault("event_name", "")
     texts = {name: orjson.dumps(made[name]).decode() for name in TEXTS & made.keys()}
     resource = {name: value for name in RESOURCE if isinstance(value := line.resource.get(name), str)}
     return orjson.dumps({**made, **texts, **resource, "segment": line.segment, "offset": line.offset})
-
-
-def _with_segments_time(made: dict[str, Any], line: Line) -> dict[str, Any]:
-    segment = Segment.parse(line.segment)
-    made["timestamp"] = segment.begun.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if segment else "1970-01-01T00:00:00Z"
-    if "timestamp" in line.record:
-        made[OTHER] = {**made.get(OTHER, {}), "timestamp": line.record["timestamp"]}
-    return made

@@ -6,17 +6,12 @@ by any shipper, is one document.
 
 from __future__ import annotations
 
-from typing import Final
-
 import orjson
 
-from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.ship.line import Line
 from inference_logging.ship.opensearch.template import MESSAGES, RENAMED
-
-_NO_TIME: Final = "1970-01-01T00:00:00Z"
 
 
 def action(line: Line, index: str) -> bytes:
@@ -27,7 +22,7 @@ def action(line: Line, index: str) -> bytes:
     if line.unix_nano() == 0:
         if "timestamp" in line.record:
             other["timestamp"] = line.record["timestamp"]
-        document["timestamp"] = _segments_time(line)
+        document["timestamp"] = line.segments_time()
     document |= {name: other.pop(name) for name in MESSAGES if name in other}
     document |= {name: document.pop(given) for given, name in RENAMED.items() if given in document}
     document |= {OTHER: other} if other else {}
@@ -44,8 +39,3 @@ def identity(line: Line) -> str:
     if isinstance(boot_id, str) and len(boot_id) <= 64 and isinstance(pid, int) and isinstance(seq, int):
         return f"{boot_id}-{pid}-{seq}"
     return f"{line.segment}:{line.offset}"
-
-
-def _segments_time(line: Line) -> str:
-    segment = Segment.parse(line.segment)
-    return segment.begun.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if segment else _NO_TIME

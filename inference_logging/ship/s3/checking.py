@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from inference_logging.errors import CorruptLineError
-from inference_logging.read.segments.reading import LineJoiner
+from inference_logging.read.segments import Segment
+from inference_logging.read.segments.reading import compressed_lines
 from inference_logging.ship.s3.manifest import Account, Manifest, sequences
 from inference_logging.ship.s3.place import JSON_LINES, Place, manifest_key
 from inference_logging.ship.s3.reading import Named, bring, manifests, objects
-from inference_logging.ship.s3.staging import unpacked
 from inference_logging.ship.s3.store import Listed, Store, StoreError
 
 _NOT_KNOWN: Final = "end_unknown"
@@ -124,7 +124,7 @@ class Check:
 
     def _count(self, said: Manifest, path: Path) -> None:
         try:
-            account = self._lines(path) if said.form == JSON_LINES else self._rows(said, path)
+            account = _lines(path) if said.form == JSON_LINES else self._rows(said, path)
         except CorruptLineError as error:
             self._say("altered", said.key, f"cannot be read: {error}")
             return
@@ -135,15 +135,6 @@ class Check:
                 f"says {said.records} records of {sequences(said.processes)}; its object has {account.records} of "
                 f"{sequences(account.processes())}",
             )  # fmt: skip
-
-    @staticmethod
-    def _lines(path: Path) -> Account:
-        account, joiner = Account(), LineJoiner()
-        with path.open("rb") as file:
-            for block in unpacked(file, path):
-                for line in joiner.add(block):
-                    account.add(line)
-        return account
 
     def _rows(self, said: Manifest, path: Path) -> Account:
         """Count the rows of a Parquet file, and write the segment of their heads."""
@@ -208,6 +199,13 @@ class Check:
             for path in (f"{self._folder / name}.zst", str(self._heads / name)):
                 text = text.replace(path, self._place.url(key))
         return text
+
+
+def _lines(path: Path) -> Account:
+    account, segment = Account(), Segment.parse(path)
+    for line in compressed_lines(segment) if segment is not None else ():
+        account.add(line)
+    return account
 
 
 def words(report: Report) -> Iterator[str]:

@@ -19,6 +19,7 @@ from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Segment, segments
 from inference_logging.read.segments.following import is_locked
 from inference_logging.read.table.parquet import TableError
+from inference_logging.ship.directories import Directories, Fixed
 from inference_logging.ship.offsets import Offsets, Progress
 from inference_logging.ship.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
 from inference_logging.ship.s3.delivery import ConflictError, Delivery
@@ -120,22 +121,12 @@ def _has_writer(segment: Segment) -> bool:
         os.close(descriptor)
 
 
-class Folders(Protocol):
-    """Where segments are."""
-
-    def look(self) -> Sequence[Folder]:
-        """Return those that are there now."""
-
-    def close(self) -> None:
-        """Let another shipper go on. Idempotent."""
-
-
 class SegmentShipper:
     """Delivers the segments of ``folders``. The counts are read by the metrics, as those of ``Shipper``."""
 
     def __init__(
         self,
-        folders: Folders,
+        folders: Fixed[Folder] | Directories[Folder],
         delivery: Delivery,
         limits: Limits,
         *,

@@ -12,14 +12,14 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
 from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import RESOURCE, TABLES
-from inference_logging.read.segments.reading import LineJoiner
+from inference_logging.read.segments.reading import DamagedError, LineJoiner, blocks
 from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.read.table.engine import connected
 from inference_logging.read.table.parquet import SETTINGS, ParquetFile
@@ -28,22 +28,9 @@ from inference_logging.ship.s3.place import JSON_LINES
 
 LEVEL: Final = 3
 _BLOCK_BYTES: Final = 256 << 10
-_COMPRESSED_STEP_BYTES: Final = 1 << 10
-"""Zeroes grow to 32 MiB."""
-
 
 Parsed: TypeAlias = tuple[bytes, dict[str, Any]]
 """The line of a record, and what it says."""
-
-
-class Sink(Protocol):
-    """What takes the whole lines of a segment and makes a file of them."""
-
-    def add(self, lines: bytes, records: list[Parsed], /) -> None:
-        """Take whole lines, and the records among them."""
-
-    def close(self) -> None:
-        """Write what is left."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +66,7 @@ class Staging:
         path.unlink(missing_ok=True)
         account, digest, bytes_ = Account(), hashlib.sha256(), 0
         joiner = LineJoiner()
-        sink = _sink(form, path, account)
+        sink = _JsonLines(path) if form == JSON_LINES else _Parquet(path, account)
         for lines in whole_lines(segment):
             digest.update(lines)
             bytes_ += len(lines)
@@ -109,39 +96,16 @@ def content_of(path: Path) -> Content:
 def whole_lines(segment: Segment) -> Iterator[bytes]:
     """Iterate over the whole lines of a segment, in blocks. Raises OSError, ``CorruptLineError``."""
     left = b""
-    for block in _blocks(segment):
-        end = block.rfind(b"\n") + 1
-        if end:
-            yield left + block[:end]
-            left = block[end:]
-        else:
-            left += block
-
-
-def _blocks(segment: Segment) -> Iterator[bytes]:
-    with segment.path.open("rb") as file:
-        if not segment.compressed:
-            yield from iter(lambda: file.read(_BLOCK_BYTES), b"")
-            return
-        yield from unpacked(file, segment.path)
-
-
-def unpacked(file: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Iterate over what a compressed file holds. Raises ``CorruptLineError`` where it is damaged or cut off."""
-    zstandard = _zstandard()
-    frame, is_whole = zstandard.ZstdDecompressor().decompressobj(), False
     try:
-        for block in iter(lambda: file.read(_COMPRESSED_STEP_BYTES), b""):
-            rest: bytes = block
-            while rest:
-                yield frame.decompress(rest)
-                rest, is_whole = frame.unused_data, frame.eof
-                if is_whole:
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-    except zstandard.ZstdError as error:
-        raise CorruptLineError(str(path), 0, f"the compressed segment is damaged: {error}") from None
-    if not is_whole:
-        raise CorruptLineError(str(path), 0, "the compressed segment is cut off")
+        for block in blocks(segment.path):
+            end = block.rfind(b"\n") + 1
+            if end:
+                yield left + block[:end]
+                left = block[end:]
+            else:
+                left += block
+    except DamagedError as damage:
+        raise CorruptLineError(str(segment.path), 0, str(damage)) from None
 
 
 class _JsonLines:
@@ -181,12 +145,6 @@ def _row(raw: bytes, record: dict[str, Any], given: dict[str, str]) -> bytes:
         head = row({name: value for name, value in record.items() if not isinstance(value, dict | list)})
         head.pop(OTHER, None)
         return orjson.dumps({**head, **given, OTHER: orjson.Fragment(raw)})
-
-
-def _sink(form: str, path: Path, account: Account) -> Sink:
-    if form == JSON_LINES:
-        return _JsonLines(path)
-    return _Parquet(path, account)
 
 
 def _zstandard() -> Any:

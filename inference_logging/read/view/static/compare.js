@@ -17,7 +17,6 @@ export const QUANTITIES = [
   ["gen_ai.response.time_per_output_token", "Time per output token", "s"], ["engine.queued_s", "In the engine's queue", "s"],
   ["engine.prefill_s", "Prefill", "s"], ["engine.decode_s", "Decode", "s"],
   ["gen_ai.usage.input_tokens", "Tokens in", "1"], ["gen_ai.usage.output_tokens", "Tokens out", "1"],
-  ["gen_ai.response.output_tokens_per_second", "Tokens per second", "1"],
 ];
 const DISTRIBUTIONS = QUANTITIES.slice(0, 4);
 
@@ -72,16 +71,17 @@ function Side({ side, params, query, meta, data }) {
 
 const SPLITS = [["service.version", "versions"], ["model", "models"], ["k8s.pod.name", "pods"], ["tenant.id", "tenants"], ["http.route", "routes"]];
 
-/** Buttons for what the folder itself offers: its two most frequent versions, models, pods … */
+/** Buttons for what the folder itself offers: its two most frequent versions, models, pods …; nothing if all are alike. */
 function Suggestions({ meta, params }) {
-  return html`<span class="quiet-text">Compare</span> ${meta.directories.length > 1 && html`<button type="button" class="link" onClick=${() => change(foldersOf(meta))}>folders</button>`}
-    ${SPLITS.map(([field, name]) => html`<${Split} key=${field} field=${field} name=${name} params=${params} />`)}`;
+  const answers = SPLITS.map(([field]) => useAnswer(address("values", { q: { field, events: ["request"], limit: 20 } })));
+  const splits = answers.map(({ data }) => (data ?? []).slice(0, 2).map(({ condition }) => condition).sort());
+  const hasFolders = meta.directories.length > 1;
+  if (!hasFolders && splits.every((conditions) => conditions.length < 2)) return null;
+  return html`<span class="quiet-text">Compare</span> ${hasFolders && html`<button type="button" class="link" onClick=${() => change(foldersOf(meta))}>folders</button>`}
+    ${SPLITS.map(([field, name], at) => splits[at].length > 1 && html`<${Split} key=${field} name=${name} conditions=${splits[at]} params=${params} />`)}`;
 }
 
-function Split({ field, name, params }) {
-  const { data } = useAnswer(address("values", { q: { field, events: ["request"], limit: 20 } }));
-  const [one, other] = (data ?? []).slice(0, 2).map(({ condition }) => condition).sort();
-  if (other === undefined) return null;
+function Split({ name, conditions: [one, other], params }) {
   const of = (side, condition) => [...(params[`${side}.where`] ?? []).filter((each) => !each.startsWith(condition.replace(/=.*/s, "="))), condition];
   return html`<button type="button" class="link" title="${oneLine(one, 60)} and ${oneLine(other, 60)}" onClick=${() => change({ "a.where": of("a", one), "b.where": of("b", other) })}>${name}</button>`;
 }
@@ -106,30 +106,36 @@ function counted(data, field) {
 
 function Ratios({ data }) {
   const rows = QUANTITIES.filter(([field]) => data.a.fields?.[field]?.count || data.b.fields?.[field]?.count);
+  const ratios = (field) => data.fields?.[field] ?? {};
+  const scale = scaleOf(rows.flatMap(([field]) => [ratios(field).ratio_p50, ...(ratios(field).interval ?? [])]));
   const share = (side) => sumOf(data[side].errors) / Math.max(1, sumOf(data[side].count));
   return html`<section class="card-plot" aria-label="What differs"><div class="card-head"><h2 id="ratios">B compared with A</h2>
       <span class="quiet-text">ratio of the medians with an interval of 95 %; failed: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")} of all requests (${counted(data)})</span></div>
     <div class="scroll-x" tabindex="0" role="group" aria-labelledby="ratios"><table class="wide-table ratios"><thead><tr><th scope="col">Quantity</th><th scope="col">A p50</th><th scope="col">B p50</th>
-      <th scope="col">Ratio</th><th scope="col">Interval</th><th scope="col" class="ratio-head">B is less · the same · more</th><th scope="col">A p99</th><th scope="col">B p99</th><th scope="col">Ratio p99</th></tr></thead>
-      <tbody>${rows.map(([field, title, unit]) => html`<${Ratio} key=${field} title=${title} note=${counted(data, field)} unit=${unit} a=${data.a.fields[field]} b=${data.b.fields[field]} of=${data.fields?.[field] ?? {}} />`)}</tbody></table></div>
+      <th scope="col">Ratio</th><th scope="col">Interval</th><th scope="col" class="ratio-head">B is less · the same · more<br /><small>${format(1 / scale, "x")} to ${format(scale, "x")}</small></th><th scope="col">A p99</th><th scope="col">B p99</th><th scope="col">Ratio p99</th></tr></thead>
+      <tbody>${rows.map(([field, title, unit]) => html`<${Ratio} key=${field} title=${title} note=${counted(data, field)} unit=${unit} a=${data.a.fields[field]} b=${data.b.fields[field]} of=${ratios(field)} scale=${scale} />`)}</tbody></table></div>
   </section>`;
 }
 
-function Ratio({ title, note, unit, a, b, of }) {
-  const interval = of.interval ?? of.interval_p50;
-  const byHand = (name) => (a[name] && typeof b[name] === "number" ? b[name] / a[name] : null);
-  const ratio = of.ratio_p50 ?? byHand("p50");
+/** Return the power of two, at least 4, up to which the scale goes, so that each ratio and interval is inside. */
+function scaleOf(ratios) {
+  const sizes = ratios.filter((one) => one > 0 && Number.isFinite(one)).map((one) => Math.abs(Math.log2(one)));
+  return 2 ** Math.max(2, ...sizes.map(Math.ceil));
+}
+
+function Ratio({ title, note, unit, a, b, of, scale }) {
+  const { ratio_p50: ratio, interval } = of;
   const isClear = interval && (interval[0] > 1 || interval[1] < 1);
   return html`<tr><th scope="row">${title} <small class="quiet-text">${note}</small></th><td>${format(a.p50, unit)}</td><td>${format(b.p50, unit)}</td>
     <td class=${isClear ? "clear" : ""}>${format(ratio, "x")}</td><td class="quiet-text">${interval ? `${format(interval[0], "x")} – ${format(interval[1], "x")}` : "–"}</td>
-    <td class="ratio-cell"><${Whisker} ratio=${ratio} interval=${interval} isClear=${isClear} /></td>
-    <td>${format(a.p99, unit)}</td><td>${format(b.p99, unit)}</td><td>${format(of.ratio_p99 ?? byHand("p99"), "x")}</td></tr>`;
+    <td class="ratio-cell"><${Whisker} ratio=${ratio} interval=${interval} isClear=${isClear} scale=${scale} /></td>
+    <td>${format(a.p99, unit)}</td><td>${format(b.p99, unit)}</td><td>${format(of.ratio_p99, "x")}</td></tr>`;
 }
 
-/** A ratio on a scale of powers of two, from a quarter to four times. */
-function Whisker({ ratio, interval, isClear }) {
+/** A ratio on a logarithmic scale, from 1 ÷ `scale` to `scale`. */
+function Whisker({ ratio, interval, isClear, scale }) {
   if (!(ratio > 0)) return null;
-  const place = (value) => `${Math.max(0, Math.min(100, 50 + (Math.log2(Math.max(value, 1e-9)) / 2) * 50)).toFixed(2)}%`;
+  const place = (value) => `${Math.max(0, Math.min(100, 50 + (Math.log2(Math.max(value, 1e-9)) / Math.log2(scale)) * 50)).toFixed(2)}%`;
   return html`<span class="whisker ${isClear ? "clear" : ""}" aria-hidden="true"><i class="w-one"></i>
     ${interval && html`<i class="w-line" style=${{ left: place(interval[0]), right: `calc(100% - ${place(interval[1])})` }}></i>`}<i class="w-dot" style=${{ left: place(ratio) }}></i></span>`;
 }

@@ -131,8 +131,8 @@ function Heat({ data, field, title, params }) {
 }
 
 /** Of how many requests a heat map is: not each has the value, and a logarithmic axis has no 0. */
-function heatNote({ count, heatmap: { cells, zero } }) {
-  const [all, drawn] = [count, cells.flat()].map(sum);
+function heatNote({ count, heatmap: { cells, zeros } }) {
+  const [all, drawn, zero] = [count, cells.flat(), zeros].map(sum);
   const words = `${format(drawn + zero, "1")} of ${format(all, "1")} requests have it`;
   return zero ? `${words}; ${format(zero, "1")} of 0 s not drawn` : words;
 }

@@ -16,9 +16,9 @@ export function parse(text) {
   return { field: match[1].trim(), operator: match[2], value: match[3].trim() };
 }
 
-/** Print a condition; a value that begins with = or > has a space before it, since == and => are refused as mistakes. */
+/** Print a condition; a value that begins with =, > or ~ has a space before it, since ==, => and =~ are refused as mistakes. */
 export function print({ field, operator, value }) {
-  return `${field}${operator}${/^[=>]/.test(value) ? " " : ""}${value}`;
+  return `${field}${operator}${/^[=>~]/.test(value) ? " " : ""}${value}`;
 }
 
 /** Return the conditions with one more; what it contradicts or repeats goes. */

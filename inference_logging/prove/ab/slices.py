@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from inference_logging.cli.signals import Signals
-from inference_logging.read.stats.comparison import Pair, Slice, Times, Window
+from inference_logging.prove.ab.comparison import Pair, Slice, Times, Window
 
 if TYPE_CHECKING:
     from inference_logging._native import Comparison
-    from inference_logging.cli.processes import Processes
+    from inference_logging.prove.ab.processes import Processes
 
 RENEWAL_S: Final = 0.1
 _RENEWED_FOR_S: Final = 1.0
@@ -57,14 +56,17 @@ class Slices:
         self,
         comparison: Comparison,
         processes: Processes,
-        signals: Signals,
+        wait: Callable[[float], int | None],
         *,
         slice_s: float,
         guard_s: float,
         seed: int | None,
     ) -> None:
-        """Prepare slices of ``slice_s`` seconds, the first ``guard_s`` of each not counted."""
-        self._comparison, self._processes, self._signals = comparison, processes, signals
+        """Prepare slices of ``slice_s`` seconds, the first ``guard_s`` of each not counted.
+
+        ``wait`` takes seconds, and returns early with a signal that asks to end.
+        """
+        self._comparison, self._processes, self._pause = comparison, processes, wait
         self._slice_s, self._guard_s = slice_s, guard_s
         self._random = random.Random(seed)
         self._renewed_s = 0.0
@@ -98,7 +100,7 @@ class Slices:
 
     def _wait(self, until_s: float, is_off: bool) -> None:
         while (left_s := until_s - time.monotonic()) > 0:
-            if self._signals.wait(min(left_s, RENEWAL_S)) is not None:
+            if self._pause(min(left_s, RENEWAL_S)) is not None:
                 raise Interrupted
             now_s = time.monotonic()
             self._is_late |= now_s - self._renewed_s >= _RENEWED_FOR_S

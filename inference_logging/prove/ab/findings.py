@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from inference_logging.read.pages.content import Table
-from inference_logging.read.stats.comparison import (
-    LEAST_BLOCKS,
+from inference_logging.prove.ab.comparison import (
     LEAST_EVENTS,
     LEVEL,
     NOT_FOUND,
@@ -16,6 +14,8 @@ from inference_logging.read.stats.comparison import (
     Compared,
     Row,
 )  # fmt: skip
+from inference_logging.read.pages.content import Table
+from inference_logging.read.stats.interval import LEAST_BLOCKS
 from inference_logging.read.terminal import safe
 
 VERSION: Final = 2

@@ -14,7 +14,7 @@ from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import EVENTS, RESOURCE, TABLES
 from inference_logging.read.table.catalog import Catalog, Entry, IncompleteError
 from inference_logging.read.table.columns import KINDS, TIMESTAMP
-from inference_logging.read.table.engine import connected, name, text
+from inference_logging.read.table.engine import connected, name, restrict, text
 from inference_logging.read.table.search import source
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ def connect(sql: str, segments: Sequence[Segment]) -> DuckDBPyConnection | None:
             _view(connection, table, names, entries)
     except (_TooMuchError, IncompleteError, duckdb.Error, ValueError, OSError):
         return None  # the lines have it all, and say what is wrong
-    paths = ", ".join(text(str(entry.file)) for entry in entries if entry.file is not None)
-    connection.execute(f"SET allowed_paths = [{paths}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    restrict(connection, [str(entry.file) for entry in entries if entry.file is not None])
     return connection
 
 

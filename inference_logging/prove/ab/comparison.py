@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from statistics import NormalDist, StatisticsError, correlation
 from typing import Final, NamedTuple
 
-from inference_logging.read.stats.interval import Interval, ratio, width_of_few
+from inference_logging.read.stats.interval import LEAST_BLOCKS, Interval, ratio, width_of_few
 
 LEAST_EVENTS: Final = 20
 """The requests or chunks that each arm of a block has at least."""
-LEAST_BLOCKS: Final = 6
-"""The blocks that an interval needs."""
 LEAST_CONTRAST: Final = 0.25
 """The least difference of the shares of recorded events with which a difference between slices means something."""
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from inference_logging.read.outcomes import FAILED
+from inference_logging.read.outcomes import FAILED, NONE
 from inference_logging.read.segments.columns import MODEL
 
 
@@ -38,7 +38,7 @@ _WEIGHT: Final = "coalesce(adjusted_count, 1)"
 
 _MODELS: Final = ", ".join(map(json.dumps, MODEL))
 # Not `*`: the table of records answers for columns that are named.
-_GROUPED: Final = f"""timestamp, outcome, adjusted_count, "http.route", "url.path", "tenant.id", "enduser.id",
+_GROUPED: Final = f"""timestamp, outcome, adjusted_count, "http.route", "tenant.id", "enduser.id",
         {_MODELS},
         "k8s.pod.name", "k8s.node.name", "host.name\""""
 
@@ -72,10 +72,10 @@ _CLICKHOUSE: Final = _Dialect(
     hour=lambda time: f"toStartOfHour(toDateTime({time}, 'UTC'))",
 )
 
-_NEAREST: Final = 'coalesce("tenant.id", "enduser.id", \'(none)\')'
-_MODEL: Final = f"coalesce({_MODELS}, '(none)')"
-_POD: Final = 'coalesce("k8s.pod.name", "host.name", \'(unknown)\')'
-_ROUTE: Final = 'coalesce("http.route", "url.path", \'(none)\')'
+_NEAREST: Final = f"""coalesce("tenant.id", "enduser.id", '{NONE}')"""
+_MODEL: Final = f"coalesce({_MODELS}, '{NONE}')"
+_POD: Final = f"""coalesce("k8s.pod.name", "host.name", '{NONE}')"""
+_ROUTE: Final = f"""coalesce("http.route", '{NONE}')"""
 _ABORTED: Final = "outcome = 'client_disconnect'"
 _DURATION: Final = {"duration_": "duration_s"}
 _QUEUED: Final = {"queued_": '"engine.queued_s"'}
@@ -173,7 +173,7 @@ ORDER BY p99_s DESC NULLS LAST LIMIT 20"""
         lambda _: (
             f"""
 SELECT coalesce("openai.request.prompt_cache_key", "gen_ai.conversation.id",
-                {_MODEL} || ' ' || coalesce("http.route", '')) AS prefix,
+                {_MODEL} || ' ' || {_ROUTE}) AS prefix,
        round(sum({_WEIGHT})) AS requests, round(sum("gen_ai.usage.input_tokens" * {_WEIGHT})) AS input_tokens,
        sum("gen_ai.usage.cache_read.input_tokens" * {_WEIGHT})
          / sum("gen_ai.usage.input_tokens" * {_WEIGHT}) AS hit_rate

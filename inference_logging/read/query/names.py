@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
+from inference_logging.read.query.table import named_tables
 from inference_logging.read.segments import columns
 from inference_logging.read.where import ALIASES, nearest
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 TABLES: Final = {
     "requests": ("request", "requests"),
@@ -33,10 +37,16 @@ def hints(sql: str, error: str) -> Iterator[str]:
         yield _instead(_in_full(sql, unknown[1]))
 
 
-def why_no_rows(sql: str, records: Mapping[str, int]) -> str:
-    """Return why a statement had no rows; ``records`` has the number of each table that it names."""
+def why_no_rows(connection: DuckDBPyConnection, sql: str) -> str:
+    """Return why a statement had no rows."""
     for name in _named(sql, _DOTTED, "'", "'"):
         return f"""'{name}' is a text: the name of a column stands in double quotes, "{name}\""""
+    named = named_tables(sql)
+    records = {
+        table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
+        for table in TABLES
+        if table in named
+    }
     if not records:
         return "the statement reads no table"
     read = [f"{number:,} {TABLES[table][0 if number == 1 else 1]}" for table, number in records.items() if number]

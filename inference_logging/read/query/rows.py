@@ -1,21 +1,25 @@
-"""The rows of `query` on standard output: a table, CSV, or a JSON object per line."""
+"""The rows of an answer, and what is written of them: a table, CSV, or a JSON object per line."""
 
 from __future__ import annotations
 
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from inference_logging.read.query.lines import without_zone
 from inference_logging.read.terminal import MOST_LEVELS, TOO_DEEP, as_json, safe
 
-ROWS_AT_ONCE: Final = 1000
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, Statement
+
+_AT_ONCE: Final = 1000
 
 Rows = Iterable[tuple[Any, ...]]
 
@@ -23,7 +27,7 @@ Rows = Iterable[tuple[Any, ...]]
 def _write_table(names: list[str], rows: Rows) -> None:
     """Write columns as wide as the first rows need, with numbers to the right."""
     rows = iter(rows)
-    first = list(islice(rows, ROWS_AT_ONCE))
+    first = list(islice(rows, _AT_ONCE))
     cells = [[_cell(value) for value in row] for row in first]
     heads = [safe(name) for name in names]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
@@ -46,6 +50,18 @@ def _write_csv(names: list[str], rows: Rows) -> None:
 def _write_json(names: list[str], rows: Rows) -> None:
     for row in rows:
         click.echo(as_json({name: _plain(value) for name, value in zip(names, row, strict=True)}))
+
+
+def answered(connection: DuckDBPyConnection, statement: Statement) -> tuple[list[str], Rows]:
+    """Run a statement; return the names of its columns, and its rows as they come. Raises ``duckdb.Error``."""
+    answer = connection.execute(statement)
+    names = [column[0] for column in answer.description or ()]
+    types = [str(column[1]) for column in answer.description or ()]
+    if any(without_zone(kind) != kind for kind in types):
+        answer = connection.execute(_in_utc(statement.query, types))
+    nested = [kind == "JSON" for kind in types]
+    rows = chain.from_iterable(iter(lambda: answer.fetchmany(_AT_ONCE), []))
+    return names, (_parsed(row, nested) for row in rows) if any(nested) else rows
 
 
 FORMS: Final = {"table": _write_table, "csv": _write_csv, "json": _write_json}
@@ -87,3 +103,25 @@ def _plain(value: Any, levels: int = MOST_LEVELS) -> Any:
         # As in lines.
         return str(value)
     return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _in_utc(sql: str, types: Sequence[str]) -> str:
+    """Return the statement with its times of a zone as times of UTC: for the others DuckDB needs pytz."""
+    columns = [f"c{number}" for number in range(len(types))]
+    casts = (f"CAST({name} AS {without_zone(kind)})" for name, kind in zip(columns, types, strict=True))
+    # A statement that ends with a comment needs a new line, and a subquery takes no semicolon.
+    return f"SELECT {', '.join(casts)} FROM ({sql.strip().rstrip(';')}\n) AS answer({', '.join(columns)})"
+
+
+def _parsed(row: tuple[Any, ...], nested: list[bool]) -> tuple[Any, ...]:
+    """Return a row in which the values of JSON columns, which come as text, replace that text."""
+    pairs = zip(row, nested, strict=True)
+    return tuple(_tree(value) if is_json and value is not None else value for value, is_json in pairs)
+
+
+def _tree(text: str) -> Any:
+    """Return the value of JSON, or the text of one that is too deep or has too many digits for Python."""
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError):
+        return text

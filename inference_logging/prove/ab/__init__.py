@@ -1,0 +1,1 @@
+"""What recording costs on servers that serve: slices with it and without it, compared."""
