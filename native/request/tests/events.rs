@@ -173,6 +173,15 @@ fn the_reason_of_each_choice_that_ends_is_noted() {
     // The first event is noted as a whole, since nothing had come before it.
     assert_eq!((notes.lines().count(), notes.matches("\"stop\"").count()), (7, 5), "{notes}");
     assert!(notes.contains(r#"{"index":3,"finish_reason":"length"}"#), "{notes}");
+
+    // Last events with a text differ in the choice only, and two of them may come in one message.
+    let mut reader = EventReader::new(Form::Events, 1000);
+    reader.read(event(0, "a", "null").as_bytes(), false);
+    reader.read(event(0, "a", "\"stop\"").as_bytes(), false);
+    reader.read(event(1, "a", "\"stop\"").as_bytes(), false);
+    reader.read([event(2, "a", "\"stop\""), event(3, "b", "\"stop\"")].concat().as_bytes(), false);
+    let notes = String::from_utf8(reader.notes().to_vec()).unwrap();
+    assert_eq!(notes.matches("\"stop\"").count(), 4, "{notes}");
 }
 
 #[test]

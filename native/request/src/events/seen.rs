@@ -106,7 +106,7 @@ pub struct Seen {
     /// How many of its texts add to the answer.
     pub texts: u8,
     pub members: u64,
-    /// A number decides what it is, so another event of this shape may be another one.
+    /// A number decides what it is, or which choice ends with it: another event of this shape is to be walked too.
     pub is_singular: bool,
     pub failure: Option<Box<Failure>>,
 }
@@ -168,6 +168,7 @@ impl Seen {
             return;
         }
         match place {
+            Place::Reason => self.is_singular = true,
             Place::Content | Place::PlainContent | Place::TextOutput | Place::Response => self.adds(Kinds::CONTENT),
             Place::Reasoning => self.adds(Kinds::REASONING),
             Place::Tool => self.adds(Kinds::TOOL_CALL),
