@@ -184,7 +184,7 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
     return interval_text(rows[0][figure], _UNITS.get(figure, ""))
 
 
-_UNITS: Final = {"added_us": "µs"}
+_UNITS: Final = {"added_us": "µs", "times_thinnest": "×"}
 
 
 def _of_section(path: str, sections: Any, section: str, figure: str) -> str:
@@ -356,5 +356,6 @@ def _of_figure(section: str, figure: Mapping[str, Any]) -> Goal:
 
 def _of_turns(row: Mapping[str, Any]) -> Goal:
     goal, _, verdict = row["verdict"].removeprefix("goal ").partition(": ")
-    figure = "added_us" if goal.endswith("µs") else "unlogged_to_logged"
-    return Goal(row["name"], goal, interval_text(row[figure], _UNITS.get(figure, "")), verdict)
+    figure = "added_us" if goal.endswith("µs") else "times_thinnest" if "thinnest" in goal else "unlogged_to_logged"
+    found = interval_text(row[figure], _UNITS.get(figure, "")) if row[figure] else ""
+    return Goal(row["name"], goal, found, verdict)

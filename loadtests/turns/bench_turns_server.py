@@ -145,7 +145,7 @@ class Front:
             self.switch.pause()
         for logger in self._loggers.values():
             logger.flush(DRAIN_S)
-        return {"blocks": self.switch.slices.blocks}
+        return {"blocks": self.switch.slices.blocks, "begun": self.switch.slices.begun}
 
     def check_books(self) -> None:
         """Raise unless each request to an arm of ours has its record."""
