@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -46,7 +47,7 @@ class OutputType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse a file whose folder does not exist or is a file."""
-        path: Path = super().convert(value, param, ctx)
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not path.parent.is_dir():
             folder = str(path.parent)
             wrong = f"{folder!r} is not a folder" if path.parent.exists() else f"the folder {folder!r} does not exist"
