@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -39,6 +40,22 @@ class SegmentsType(click.Path):
 
 
 SEGMENTS = SegmentsType(path_type=Path)
+
+
+class OutputType(click.Path):
+    """A file to write. Its folder must exist: that is checked before anything is read or measured."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a file whose folder does not exist or is a file."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            folder = str(path.parent)
+            wrong = f"{folder!r} is not a folder" if path.parent.exists() else f"the folder {folder!r} does not exist"
+            self.fail(f"{str(path)!r}: {wrong}", param, ctx)
+        return path
+
+
+OUTPUT = OutputType(path_type=Path, dir_okay=False)
 
 DIRECTORY = click.argument("directory", required=False, type=SEGMENTS)
 """The place of the segments: as given, else as configured; s3:// is brought to this machine."""
