@@ -23,23 +23,18 @@ from inference_logging.record.config import problems
 from inference_logging.record.config.advanced import is_advanced, without_group
 from inference_logging.record.config.fields import GROUP, OptionalPath, parameter
 from inference_logging.record.config.parameters.audit import AuditParameters
-from inference_logging.record.config.parameters.engines.engine import EngineParameters
-from inference_logging.record.config.parameters.engines.triton import TritonParameters
-from inference_logging.record.config.parameters.output.resource import ResourceParameters
-from inference_logging.record.config.parameters.output.segments import SegmentParameters
-from inference_logging.record.config.parameters.output.sink import SinkParameters
-from inference_logging.record.config.parameters.queue.control import ControlParameters
-from inference_logging.record.config.parameters.queue.listener import ListenerParameters
-from inference_logging.record.config.parameters.queue.queue import QueueParameters
-from inference_logging.record.config.parameters.request.identity import IdentityParameters
-from inference_logging.record.config.parameters.request.request import RequestParameters
-from inference_logging.record.config.parameters.request.sampling import SamplingParameters
-from inference_logging.record.config.parameters.request.trace import TraceParameters
-from inference_logging.record.config.parameters.serving.health import HealthParameters
-from inference_logging.record.config.parameters.serving.metrics import MetricsParameters
+from inference_logging.record.config.parameters.engines import EngineParameters, TritonParameters
+from inference_logging.record.config.parameters.output import ResourceParameters, SegmentParameters, SinkParameters
+from inference_logging.record.config.parameters.queue import ControlParameters, ListenerParameters, QueueParameters
+from inference_logging.record.config.parameters.request import (
+    IdentityParameters,
+    RequestParameters,
+    SamplingParameters,
+    TraceParameters,
+)
+from inference_logging.record.config.parameters.serving import HealthParameters, MetricsParameters
 from inference_logging.record.config.parameters.shipping import ShippingParameters
-from inference_logging.record.config.parameters.texts.capture import CaptureParameters
-from inference_logging.record.config.parameters.texts.redaction import RedactionParameters
+from inference_logging.record.config.parameters.texts import CaptureParameters, RedactionParameters
 from inference_logging.record.settings import as_json, settings
 
 ENV_PREFIX = "INFERENCE_LOGGING_"

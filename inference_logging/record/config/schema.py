@@ -28,7 +28,7 @@ from inference_logging.record.config.fields import (
     possible_ratio,
     upper,
 )
-from inference_logging.record.config.parameters.queue.control import on_or_off
+from inference_logging.record.config.parameters.queue import on_or_off
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _BLANK = r"[ \t\n\r\f\v]*"

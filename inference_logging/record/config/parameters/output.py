@@ -1,4 +1,4 @@
-"""Where records go: sinks, segments, their rotation."""
+"""Where records go: sinks, segments and their upkeep, and the resource that names who wrote them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 from inference_logging.record.config.fields import (
     GIB,
@@ -16,10 +16,13 @@ from inference_logging.record.config.fields import (
     Directory,
     FewAndDifferent,
     Parameters,
+    each_name_once,
     matching,
     parameter,
+    split_expressions,
     split_list,
 )
+from inference_logging.record.config.parameters.shipping import ShipName
 
 MOST_ADDITIONAL_SINKS = 6
 _SOCKETS = "udp://host:port, unix:///path"
@@ -108,5 +111,88 @@ class SinkParameters(Parameters):
         "listener (never a request) waits for the disk.",
         unit="bytes",
         limits=(64 * KIB, 1 * GIB),
+        advanced=True,
+    )
+
+
+MOST_SHIPPERS = 8
+ShipNames = Annotated[tuple[ShipName, ...], BeforeValidator(split_list), AfterValidator(FewAndDifferent(MOST_SHIPPERS))]
+
+
+class SegmentParameters(Parameters):
+    """Sealed segments: how long and how many of them are kept, and in which form."""
+
+    retention_s: float = parameter(
+        0.0,
+        "Age of its last record at which a sealed segment is removed; 0 = never. Every removal is counted and reported "
+        "by a segments.removed record.",
+        unit="s",
+        limits=(0.0, 100 * 366 * 86400.0),
+    )
+    quota_bytes: Bytes = parameter(
+        0,
+        "Bytes that the segments of this service_name may take in a directory (each file sink's by itself); above it "
+        "the oldest sealed ones are removed, including those of other processes. 0 = no limit, else at least twice "
+        "rotate_bytes. Live segments count but are not removed. A directory exceeds the quota by one segment at most, "
+        "unless a removal takes more than 2 s.",
+        unit="bytes",
+        limits=(0, 1024 * 1024 * GIB),
+    )
+    retention_waits_for: ShipNames = parameter(
+        (),
+        "Names of shippers (ship_name): a sealed segment in directory is kept, however old, until each of them has "
+        "marked it as shipped. Only quota_bytes removes it earlier, which is counted as unshipped. Empty = the shipper "
+        "of ship_to, if set.",
+        allowed="names of shippers, each once and at most 8",
+        advanced=True,
+    )
+    compress: Literal["off", "zstd"] = parameter(
+        "off",
+        "zstd: sealed segments become .jsonl.zst, one frame with a checksum. Off by default, so that programs that "
+        "read *.jsonl still find them.",
+    )
+    compress_keep_segments: int = parameter(
+        2,
+        "Newest sealed segments that stay uncompressed, for shippers that are behind.",
+        unit="segments",
+        limits=(1, 10_000),
+        advanced=True,
+    )
+    compress_level: int = parameter(
+        3,
+        "zstd's level: higher makes smaller segments and takes more of one core, at the lowest priority.",
+        limits=(1, 19),
+        advanced=True,
+    )
+
+
+MOST_ATTRIBUTES = 64
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_VALUE = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
+
+Attributes = Annotated[
+    tuple[tuple[Annotated[str, matching(_NAME)], Annotated[str, matching(_VALUE)]], ...],
+    BeforeValidator(split_expressions, json_schema_input_type=dict[str, str]),
+    AfterValidator(each_name_once),
+    PlainSerializer(dict, return_type=dict[str, str]),
+]
+
+
+class ResourceParameters(Parameters):
+    """The resource of records: which service wrote them, in which pod, on which machine."""
+
+    resource: Attributes = parameter(
+        (),
+        "OpenTelemetry resource attributes, such as service.version or deployment.environment.name, in each segment's "
+        "header. In a variable: one name=value per line. They override OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, "
+        "which override what is detected: host.name, container.id and service.instance.id. service.name is "
+        "service_name unless that is the default.",
+        allowed=f"at most {MOST_ATTRIBUTES} names of 1 to 128 letters, digits, '.', '_' or '-', and texts of 1 to 512 "
+        "characters without control characters",
+    )
+    resource_on_lines: Literal["off", "on"] = parameter(
+        "off",
+        "on: each line ends with the resource, for sinks without segments and for readers of single lines. The "
+        "listener adds it, at no cost to requests.",
         advanced=True,
     )

@@ -1,4 +1,4 @@
-"""How the middleware reports the state of the logging, and the thresholds of that state."""
+"""What the middleware answers by itself: the state of the logging and its thresholds, and metrics."""
 
 from __future__ import annotations
 
@@ -88,4 +88,20 @@ class HealthParameters(Parameters):
         unit="s",
         limits=(1.0, 86_400.0),
         advanced=True,
+    )
+
+
+class MetricsParameters(Parameters):
+    """How the middleware shows its counters."""
+
+    metrics_path: Route = parameter(
+        None,
+        "Path at which the middleware serves Prometheus metrics for all processes of the queue directory. Empty = no "
+        "such route.",
+        allowed=ALLOWED_ROUTE,
+    )
+    metrics_registry: Literal["none", "default"] = parameter(
+        "none",
+        "default: while the middleware is open, the metrics are also in prometheus_client's default registry, so that "
+        "a server's own route shows them (vLLM's with one API server); needs the extra `metrics`.",
     )
