@@ -118,15 +118,15 @@ class Place(NamedTuple):
 
 def brought(url: str) -> Path:
     """Return a folder with the objects of a bucket. Raises ``UsageError`` for a wrong URL, ``ClickException``."""
-    from inference_logging.ship.s3 import cache  # only where there is a bucket
+    from inference_logging.ship.s3 import reading  # only where there is a bucket
     from inference_logging.ship.s3.place import PlaceError
     from inference_logging.ship.s3.store import StoreError
 
     try:
-        return cache.fetch(url, cache.cache_folder())
+        return reading.fetch(url, reading.cache_folder())
     except PlaceError as error:
         raise click.UsageError(str(error)) from None
-    except (StoreError, cache.AlteredError) as error:
+    except (StoreError, reading.AlteredError) as error:
         raise click.ClickException(str(error)) from None
 
 

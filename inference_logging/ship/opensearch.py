@@ -1,23 +1,143 @@
-"""Indexes by day as a destination, by the bulk API: each record is created once under an id of its own.
+"""Indexes of OpenSearch or Elasticsearch by day as a destination, by the bulk API: each record is created once.
 
 A server answers for each document of a request. One that is there already has arrived. One whose content the mapping
 cannot take is refused and counted. All others are sent again, those of a full queue (429) or of a shard that is away
-(503) too, while the rest has arrived.
+(503) too, while the rest has arrived. The index is that of the record's day and the id that of the record, so that a
+record which is sent again, whenever and by any shipper, is one document.
+
+Fields that the index template does not name are kept and not indexed (``dynamic: false``), so that what an application
+names its fields cannot fill the mapping. The names are those of records. The text of a request's body is the one
+exception: an index cannot have it at ``http.request.body``, as its size stands below that name.
 """
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import orjson
 
+from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.segments.rows import COLUMNS, OTHER, row
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
 from inference_logging.ship.line import Line, Sent
-from inference_logging.ship.opensearch.documents import action
-from inference_logging.ship.opensearch.place import Place
-from inference_logging.ship.opensearch.template import template
+
+
+class Place(NamedTuple):
+    """Where a server is asked, and the indexes of the records."""
+
+    url: str
+    """Without a slash at its end."""
+    name: str
+    """What stands before the day in the name of each index; also the name of the index template."""
+    has_template: bool = True
+    """Whether the index template is made where it is missing."""
+
+    @classmethod
+    def parse(cls, to: str) -> Place:
+        """Read a ``ship_to`` of this kind, whose form the configuration has checked."""
+        parts = urlsplit(to.partition("+")[2])
+        path, _, index = parts.path.rpartition("/")
+        return cls(f"{parts.scheme}://{parts.netloc}{path.rstrip('/')}", index, parts.query != "template=none")
+
+
+VERSION: Final = 1
+"""Raised with each change of the mapping."""
+RENAMED: Final[Mapping[str, str]] = {"http.request.body": "http.request.body.text"}
+MESSAGES: Final = (
+    "gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages",
+)  # fmt: skip
+"""Captured texts."""
+
+_KEPT: Final = {"type": "object", "enabled": False}
+"""Any value, which is neither parsed nor indexed."""
+_WORDS: Final = {"type": "match_only_text"}
+_OF_DUCKDB: Final[Mapping[str, Mapping[str, Any]]] = {
+    "TIMESTAMP": {"type": "date_nanos"},
+    # A longer value is kept, and is not found.
+    "VARCHAR": {"type": "keyword", "ignore_above": 1024},
+    "VARCHAR[]": {"type": "keyword", "ignore_above": 1024},
+    "BIGINT": {"type": "long"},
+    "UBIGINT": {"type": "unsigned_long"},
+    # One for each chunk: only for who reads the record.
+    "BIGINT[]": _KEPT,
+    "DOUBLE": {"type": "double"},
+    "BOOLEAN": {"type": "boolean"},
+    "JSON": _KEPT,
+}
+_OTHERWISE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "message": _WORDS,
+    "exception.message": _WORDS,
+    "exception.stacktrace": _KEPT,
+    "http.request.body": _KEPT,
+    **dict.fromkeys(MESSAGES, _KEPT),
+}
+FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    # Other shippers add it.
+    "@timestamp": {"type": "date_nanos"},
+    **{
+        RENAMED.get(name, name): _OTHERWISE.get(name, _OF_DUCKDB[kind])
+        for name, kind in {**COLUMNS, **dict.fromkeys(MESSAGES, "JSON"), OTHER: "JSON"}.items()
+    },
+    "segment": {"type": "keyword"},
+    "offset": {"type": "long", "index": False},
+}
+"""Name and mapping of each field."""
+
+
+def template(index: str) -> dict[str, Any]:
+    """Return the template of ``index`` by day, and of one without a day, which other shippers write to."""
+    return {
+        "index_patterns": [index, f"{index}-*"],
+        # Two templates whose patterns overlap must differ in it; the longer name is the more exact one.
+        "priority": 100 + len(index),
+        "version": VERSION,
+        "template": {
+            "settings": {
+                "index.codec": "best_compression",
+                "index.refresh_interval": "5s",
+                # Of what other shippers send: a value that is not of its type is kept, and is not found.
+                "index.mapping.ignore_malformed": True,
+            },
+            "mappings": {"dynamic": False, "properties": FIELDS},
+        },
+        "_meta": {"description": "Records of inference-logging"},
+    }
+
+
+def text(place: Place) -> str:
+    """Return it for an administrator, who may alter it before the first delivery."""
+    return orjson.dumps(template(place.name), option=orjson.OPT_INDENT_2).decode() + "\n"
+
+
+def action(line: Line, index: str) -> bytes:
+    """Return both lines. A time that is none is replaced by its segment's."""
+    document, other = row(line.record), {}
+    if OTHER in document:
+        other = dict(document.pop(OTHER))
+    if line.unix_nano() == 0:
+        if "timestamp" in line.record:
+            other["timestamp"] = line.record["timestamp"]
+        document["timestamp"] = line.segments_time()
+    document |= {name: other.pop(name) for name in MESSAGES if name in other}
+    document |= {name: document.pop(given) for given, name in RENAMED.items() if given in document}
+    document |= {OTHER: other} if other else {}
+    document |= {name: value for name in RESOURCE if isinstance(value := line.resource.get(name), str)}
+    document |= {"segment": line.segment, "offset": line.offset}
+    day = str(document["timestamp"])[:10].replace("-", ".")
+    head = {"create": {"_index": f"{index}-{day}", "_id": identity(line)}}
+    return orjson.dumps(head) + b"\n" + orjson.dumps(document) + b"\n"
+
+
+def identity(line: Line) -> str:
+    """Return the id of a record's document: queue, process and number; of one without a number, its place."""
+    boot_id, pid, seq = (line.record.get(name) for name in ("boot_id", "pid", "seq"))
+    if isinstance(boot_id, str) and len(boot_id) <= 64 and isinstance(pid, int) and isinstance(seq, int):
+        return f"{boot_id}-{pid}-{seq}"
+    return f"{line.segment}:{line.offset}"
+
 
 REFUSED: Final = frozenset(
     {"mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception"}

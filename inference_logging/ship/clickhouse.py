@@ -15,13 +15,51 @@ import gzip
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
-from inference_logging.ship.clickhouse import schema
-from inference_logging.ship.clickhouse.place import Place
-from inference_logging.ship.clickhouse.rows import row_line
+import orjson
+
+from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.segments.rows import OTHER, row
+from inference_logging.ship import clickhouse_schema as schema
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
 from inference_logging.ship.line import Line, Sent
+
+_PORTS = {"http": 8123, "https": 8443}
+
+
+class Place(NamedTuple):
+    """Where a server is asked, as whom, and for what."""
+
+    url: str
+    user: str | None
+    database: str
+    ttl_days: int | None
+    """After so many days records are removed; None: never."""
+
+    @classmethod
+    def parse(cls, to: str) -> Place:
+        """Read a ``ship_to`` of ClickHouse, whose form the configuration has checked."""
+        parts = urlsplit(to.partition("+")[2])
+        user, _, host = parts.netloc.rpartition("@")
+        host = host if parts.port else f"{host}:{_PORTS[parts.scheme]}"
+        days = parse_qs(parts.query).get("ttl_days")
+        return cls(f"{parts.scheme}://{host}/", user or None, parts.path.strip("/"), int(days[0]) if days else None)
+
+
+def row_line(line: Line) -> bytes:
+    """Return the row of a record, its resource and its place. A time that is none is replaced by its segment's."""
+    made = row(line.record)
+    if line.unix_nano() == 0:
+        made["timestamp"] = line.segments_time()
+        if "timestamp" in line.record:
+            made[OTHER] = {**made.get(OTHER, {}), "timestamp": line.record["timestamp"]}
+    made.setdefault("event_name", "")
+    texts = {name: orjson.dumps(made[name]).decode() for name in schema.TEXTS & made.keys()}
+    resource = {name: value for name in RESOURCE if isinstance(value := line.resource.get(name), str)}
+    return orjson.dumps({**made, **texts, **resource, "segment": line.segment, "offset": line.offset})
+
 
 SETTINGS: Final = {
     "insert_deduplicate": "1",
