@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, expect
 
 from inference_logging import Config, Logger
 from inference_logging._native import DirectoryWatch
+from inference_logging.read import verify
 from inference_logging.read.view import books, lanes
 from inference_logging.read.view.books import Verified
 from tests.kit.command_line import run
@@ -335,9 +336,8 @@ def test_a_directory_without_segments_has_an_error_in_words(tmp_path: Path) -> N
 
 
 def _verified(monkeypatch: pytest.MonkeyPatch, program: str) -> Verified:
-    made = Verified([])
-    monkeypatch.setattr(made, "_command", [sys.executable, "-c", program])
-    return made
+    monkeypatch.setattr(verify, "COMMAND", [sys.executable, "-c", program])
+    return Verified([])
 
 
 def test_one_account_serves_all_who_ask_until_it_is_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from inference_logging.read import verify
 
 _LEAST_AGE_S: Final = 10.0
 _SHARE: Final = 10
@@ -23,7 +23,7 @@ class Verified:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         """Prepare; ``arguments`` are those of `verify`."""
-        self._command = [sys.executable, "-m", "inference_logging.cli.main", "verify", "--json", *arguments]
+        self._arguments = arguments
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._process: subprocess.Popen[str] | None = None
@@ -60,25 +60,14 @@ class Verified:
         return time.monotonic() - self._ended_s > max(_LEAST_AGE_S, _SHARE * self._took_s)
 
     def _start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self._process = verify.start(self._arguments)
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         begun_s = time.monotonic()
-        found, err, error = None, "", ""
-        try:
-            out, err = process.communicate(timeout=_LONGEST_S)
-            found = _bounded(json.loads(out))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            error = f"verify did not end within {_LONGEST_S:g} s"
-        except json.JSONDecodeError:
-            error = err.strip() or f"verify ended with {process.returncode} and said nothing"
+        found, error = verify.answer(process, _LONGEST_S)
         with self._ready:
-            self._found, self._error, self._process = found, error, None
+            self._found, self._error, self._process = None if error else _bounded(found), error, None
             self._ended_s = time.monotonic()
             self._took_s = self._ended_s - begun_s
             self._ready.notify_all()

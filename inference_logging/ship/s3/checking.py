@@ -8,10 +8,7 @@ was not shipped yet, a bucket cannot say.
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from inference_logging.errors import CorruptLineError
+from inference_logging.read import verify
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.reading import compressed_lines
 from inference_logging.read.segments.rows import OTHER
@@ -172,20 +170,15 @@ class Check:
         """Verify the segments in the folder, and take over what is found; without any, the faults say why."""
         if not self.report.bytes:
             return
-        command = (sys.executable, "-m", "inference_logging.cli.main", "verify", "--json", *self._options)
         # Queues of this machine say nothing about a bucket: an empty directory has none.
         (nothing := self._folder / ".no-queues").mkdir(exist_ok=True)
         folders = [self._folder, *([self._heads] if self._heads.is_dir() else [])]
-        done = subprocess.run(
-            [*command, f"--queue-directory={nothing}", "--", *map(str, folders)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
-        )  # fmt: skip
+        arguments = [*self._options, f"--queue-directory={nothing}", "--", *map(str, folders)]
+        self.report.books, error = verify.answer(verify.start(arguments))
         nothing.rmdir()
         shutil.rmtree(self._heads, ignore_errors=True)
-        try:
-            self.report.books = json.loads(done.stdout)
-        except ValueError:
-            self.report.problems.append(("books", f"{self._place}: verify ended with {done.returncode}"))
+        if error:
+            self.report.problems.append(("books", f"{self._place}: {error}"))
             return
         for problem in self.report.books["problems"]:
             is_note = problem["kind"] == _NOT_KNOWN or self._is_outside(problem)
