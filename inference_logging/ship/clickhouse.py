@@ -24,7 +24,7 @@ from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.rows import OTHER, row
 from inference_logging.ship import clickhouse_schema as schema
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
-from inference_logging.ship.line import Line, Sent
+from inference_logging.ship.line import Line, Sent, in_halves
 
 _PORTS = {"http": 8123, "https": 8443}
 
@@ -118,7 +118,7 @@ class ClickHouseDestination:
         except ForeignError as error:
             sent = Sent(lines, str(error), "foreign_table")
         except (httpx.HTTPError, OSError) as error:
-            sent = Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+            sent = Sent.failing(lines, error)
         self._in_doubt = bool(sent.failed)
         return sent
 
@@ -166,8 +166,7 @@ class ClickHouseDestination:
                 raise
             if len(lines) == 1:
                 return Sent().refuse(lines[0], error.kind, str(error))
-            half = len(lines) // 2
-            return self._insert(lines[:half]).joined(self._insert(lines[half:]))
+            return in_halves(lines, self._insert)
         if self._in_doubt and not self._has_replicas:
             missing = self._missing(lines)
             if missing:

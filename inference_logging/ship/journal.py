@@ -110,7 +110,7 @@ class LocalJournal:
             connected.send(b"")
         except OSError as error:
             self.close()
-            return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+            return Sent.failing(lines, error)
         return Sent()
 
     @staticmethod

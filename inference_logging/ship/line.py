@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -62,6 +62,11 @@ class Sent:
     left_out: int = 0
     """Records that were not sent, since what was configured does not ask for them."""
 
+    @classmethod
+    def failing(cls, lines: Sequence[Line], error: Exception) -> Sent:
+        """Return that none has arrived, for an ``error`` that is not the destination's answer."""
+        return cls(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+
     def refuse(self, line: Line, reason: str, detail: str = "") -> Sent:
         """Note that a record will never be taken; ``detail``: why, in words. Returns itself."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
@@ -83,6 +88,12 @@ class Sent:
             refused,
             [*self.letters, *other.letters],
         )
+
+
+def in_halves(lines: Sequence[Line], send: Callable[[Sequence[Line]], Sent]) -> Sent:
+    """Send both halves of what was refused as a whole: so the record that is the cause is alone in the end."""
+    half = len(lines) // 2
+    return send(lines[:half]).joined(send(lines[half:]))
 
 
 class Destination(Protocol):

@@ -22,7 +22,7 @@ import orjson
 from inference_logging.read.segments.columns import RESOURCE
 from inference_logging.read.segments.rows import COLUMNS, OTHER, row
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
-from inference_logging.ship.line import Line, Sent
+from inference_logging.ship.line import Line, Sent, in_halves
 
 
 class Place(NamedTuple):
@@ -174,7 +174,7 @@ class IndexDestination:
         except AnswerError as error:
             return Sent(lines, str(error), error.kind, error.retry_after_s)
         except (httpx.HTTPError, OSError) as error:
-            return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+            return Sent.failing(lines, error)
 
     def convert(self, line: Line) -> bytes:
         """Return the two lines of a document."""
@@ -202,8 +202,7 @@ class IndexDestination:
                 raise
             if len(lines) == 1:
                 return Sent().refuse(lines[0], error.kind, str(error))
-            half = len(lines) // 2
-            return self._create(lines[:half]).joined(self._create(lines[half:]))
+            return in_halves(lines, self._create)
         try:
             results = [item["create"] for item in orjson.loads(answer.content)["items"]]
             return _sorted(lines, [(int(one["status"]), one.get("error", {})) for one in results])
