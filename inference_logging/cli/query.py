@@ -14,7 +14,7 @@ import click
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, examples, of_segments
 from inference_logging.errors import MissingExtraError
-from inference_logging.read.query import lines, names, parquet, table
+from inference_logging.read.query import lines, names, table
 from inference_logging.read.query.questions import QUESTIONS
 from inference_logging.read.query.rows import FORMS, answered
 from inference_logging.read.segments import segments
@@ -119,7 +119,7 @@ def command(
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
         if tables:
-            _answer(parquet.connect(tables, place.prefixes), statements[0], form)
+            _answer(lines.over_parquet(tables, place.prefixes), statements[0], form)
             return
         of_lines = no_index or not place.path.is_dir()
         quick = None if of_lines else table.connect(statements[0].query, chosen)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from inference_logging.read.outcomes import FAILED
+from inference_logging.read.segments.columns import FAILED
 from inference_logging.read.segments.columns import EVENTS, FIELDS, MODEL, RESOURCE, TABLES
-from inference_logging.read.segments.rows import COLUMNS as OF_QUERY
-from inference_logging.read.segments.rows import OTHER
+from inference_logging.read.segments.columns import COLUMNS as OF_QUERY
+from inference_logging.read.segments.columns import OTHER
 
 RECORDS: Final = "records"
 MINUTES: Final = "requests_per_minute"

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from inference_logging.read.segments.rows import COLUMNS
+from inference_logging.read.segments.columns import COLUMNS
 from inference_logging.record.config.parameters.shipping import DESTINATIONS
 from inference_logging.ship.line import Destination, Line
 from inference_logging.ship.opensearch import FIELDS, MESSAGES, RENAMED, Place, action, identity, template

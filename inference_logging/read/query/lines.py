@@ -1,17 +1,18 @@
-"""The tables of `query` as views over the lines of segments.
+"""The tables of `query` as views over the lines of segments, or over Parquet files of `ship --to 's3://…?format=parquet'`.
 
 `records` has a column for every field that occurs anywhere. `requests` and `logs` have the fields of their event, also
-those that no record has yet. Each row has the resource (service, pod, node, host) of its segment's header.
+those that no record has yet. Each row has the resource (service, pod, node, host) of its segment's header. Over Parquet
+files the columns are the same, and fields without a column of their own are in ``other``, as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging.read.segments import Segment, read_segment
-from inference_logging.read.segments.columns import RESOURCE, TABLES
+from inference_logging.read.segments.columns import EVENTS, OTHER, RESOURCE, TABLES
 from inference_logging.read.segments.reading import header_of
 from inference_logging.read.table.engine import connected, restrict
 from inference_logging.read.table.engine import name as quoted
@@ -177,3 +178,17 @@ def _children(kind: DuckDBPyType) -> dict[str, Any]:
 def _struct(one: Mapping[str, DuckDBPyType], other: Mapping[str, DuckDBPyType]) -> str:
     fields = {name: common(one.get(name, kind), other.get(name, kind)) for name, kind in {**one, **other}.items()}
     return f"STRUCT({', '.join(f'{quoted(name)} {kind}' for name, kind in fields.items())})"
+
+
+def over_parquet(tables: Sequence[Path], services: Collection[str] | None) -> DuckDBPyConnection:
+    """Open a database in memory that has the views, and can open these files and nothing else."""
+    paths = [str(path) for path in tables]
+    connection = connected()
+    source = f"read_parquet({literals(paths)}, union_by_name = true)"
+    chosen = f'"service.name" IN ({", ".join(map(literal, services))})' if services else "true"
+    for table, columns in TABLES.items():
+        events = f"event_name = '{EVENTS[table]}'" if EVENTS[table] is not None else "true"
+        names = ", ".join(map(quoted, [*columns, *RESOURCE, OTHER]))
+        connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM {source} WHERE {events} AND {chosen}")
+    restrict(connection, paths)
+    return connection

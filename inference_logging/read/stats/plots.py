@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
-from inference_logging.read.outcomes import NONE, NOT_FAILED
 from inference_logging.read.pages.content import SHARES, Plot, is_wide
+from inference_logging.read.segments.columns import NONE, NOT_FAILED
 from inference_logging.read.stats.counts import Counts, Group
 from inference_logging.read.stats.summary import count_text, duration_text
 from inference_logging.read.table.sketch import Sketch

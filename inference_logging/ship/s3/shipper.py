@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Segment, segments
 from inference_logging.read.segments.following import is_locked
-from inference_logging.read.table.parquet import TableError
+from inference_logging.read.table.engine import TableError
 from inference_logging.ship.directories import Directories, Fixed
 from inference_logging.ship.offsets import Offsets, Progress
 from inference_logging.ship.pauses import FIRST_PAUSE_S, Limits, Rounds, Waiting, to_stderr

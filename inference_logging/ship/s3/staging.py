@@ -20,9 +20,9 @@ from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.read.segments import Segment
 from inference_logging.read.segments.columns import RESOURCE, TABLES
 from inference_logging.read.segments.reading import DamagedError, LineJoiner, blocks
-from inference_logging.read.segments.rows import OTHER, row
+from inference_logging.read.segments.columns import OTHER, row
 from inference_logging.read.table.engine import connected
-from inference_logging.read.table.parquet import SETTINGS, ParquetFile
+from inference_logging.read.table.engine import SETTINGS, ParquetFile
 from inference_logging.ship.s3.manifest import Account, Content
 from inference_logging.ship.s3.place import JSON_LINES
 
