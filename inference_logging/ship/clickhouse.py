@@ -20,8 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.columns import OTHER, row
+from inference_logging.read.segments.columns import OTHER, RESOURCE, row
 from inference_logging.ship import clickhouse_schema as schema
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
 from inference_logging.ship.line import Line, Sent, in_halves

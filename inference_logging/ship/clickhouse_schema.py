@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from inference_logging.read.segments.columns import FAILED
-from inference_logging.read.segments.columns import EVENTS, FIELDS, MODEL, RESOURCE, TABLES
 from inference_logging.read.segments.columns import COLUMNS as OF_QUERY
-from inference_logging.read.segments.columns import OTHER
+from inference_logging.read.segments.columns import EVENTS, FAILED, FIELDS, MODEL, OTHER, RESOURCE, TABLES
 
 RECORDS: Final = "records"
 MINUTES: Final = "requests_per_minute"

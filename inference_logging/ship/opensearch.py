@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.columns import COLUMNS, OTHER, row
+from inference_logging.read.segments.columns import COLUMNS, OTHER, RESOURCE, row
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
 from inference_logging.ship.line import Line, Sent, in_halves
 

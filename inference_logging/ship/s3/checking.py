@@ -20,8 +20,8 @@ import orjson
 from inference_logging.errors import CorruptLineError
 from inference_logging.read import verify
 from inference_logging.read.segments import Segment
-from inference_logging.read.segments.reading import compressed_lines
 from inference_logging.read.segments.columns import OTHER
+from inference_logging.read.segments.reading import compressed_lines
 from inference_logging.read.table.engine import connected
 from inference_logging.ship.s3.manifest import Account, Manifest, sequences
 from inference_logging.ship.s3.place import JSON_LINES, Place, manifest_key

@@ -18,11 +18,9 @@ import orjson
 
 from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.read.segments import Segment
-from inference_logging.read.segments.columns import RESOURCE, TABLES
+from inference_logging.read.segments.columns import OTHER, RESOURCE, TABLES, row
 from inference_logging.read.segments.reading import DamagedError, LineJoiner, blocks
-from inference_logging.read.segments.columns import OTHER, row
-from inference_logging.read.table.engine import connected
-from inference_logging.read.table.engine import SETTINGS, ParquetFile
+from inference_logging.read.table.engine import SETTINGS, ParquetFile, connected
 from inference_logging.ship.s3.manifest import Account, Content
 from inference_logging.ship.s3.place import JSON_LINES
 
