@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from inference_logging.record.config import FILE_VERSION, Config, problems
-from inference_logging.record.config.advanced import is_advanced
+from inference_logging.record.config.config import is_advanced
 from inference_logging.record.config.fields import (
     GROUP,
     MIN_RATIO,
