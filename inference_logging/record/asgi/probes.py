@@ -23,7 +23,6 @@ from inference_logging.record.health import Answer, Health
 if TYPE_CHECKING:
     from inference_logging.errors import OpenError
     from inference_logging.record.config import Config
-    from inference_logging.record.health import Answer
 
 STATE_HEADER = b"inference-logging-state"
 CLOSED = "closed"
@@ -32,6 +31,10 @@ CLOSED = "closed"
 OFF: Answer = (200, b'{"status": "off", "reasons": ["enabled is off: nothing is recorded"]}', 1)
 """The answer of both routes where nothing is to be recorded, which is no reason to take the server away."""
 
+Header = tuple[bytes, bytes]
+
+_NO_STORE = (b"cache-control", b"no-store")
+_TEXT = b"text/plain; charset=utf-8"
 _NOT_OPEN = b'{"status": "closed", "reasons": ["the logger is not open"]}'
 
 
@@ -47,16 +50,9 @@ def liveness(health: Health | Unopened | None) -> Answer:
 
 async def respond(scope: Scope, send: Send, answer: Answer) -> None:
     """Send a JSON answer that no cache keeps, or 405 for a method that is neither GET nor HEAD."""
-    method, (status, content, retry_after_s) = scope.get("method", "GET"), answer
-    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-    if method not in {"GET", "HEAD"}:
-        status, content, headers = 405, b"Method Not Allowed", [(b"content-type", b"text/plain; charset=utf-8")]
-        headers.append((b"allow", b"GET, HEAD"))
-    elif status == 503:
-        headers.append((b"retry-after", b"%d" % retry_after_s))
-    headers.append((b"content-length", b"%d" % len(content)))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
+    status, content, retry_after_s = answer
+    later = [(b"retry-after", b"%d" % retry_after_s)] if status == 503 else []
+    await _send_allowed(scope, send, status, b"application/json", content, later)
 
 
 async def respond_with_metrics(scope: Scope, send: Send, metrics: Metrics | Unopened | None) -> None:
@@ -64,27 +60,32 @@ async def respond_with_metrics(scope: Scope, send: Send, metrics: Metrics | Unop
 
     HEAD gets the headers, a method other than GET 405; without metrics (the logger is not open) it is 503.
     """
-    method, status, kind = scope.get("method", "GET"), 200, "text/plain; charset=utf-8"
-    headers = [(b"cache-control", b"no-store")]
-    if method not in {"GET", "HEAD"}:
-        status, content = 405, b"Method Not Allowed"
-        headers.append((b"allow", b"GET, HEAD"))
-    elif metrics is None:
-        status, content = 503, b"the logger is not open"
-    else:
-        accepted = [value for name, value in scope.get("headers", ()) if name == b"accept"]
-        content, kind = metrics.render(b",".join(accepted).decode("latin-1"))
-    headers += [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(content))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else content})
+    if metrics is None:
+        await _send_allowed(scope, send, 503, _TEXT, b"the logger is not open")
+        return
+    accepted = [value for name, value in scope.get("headers", ()) if name == b"accept"]
+    content, kind = metrics.render(b",".join(accepted).decode("latin-1"))
+    await _send_allowed(scope, send, 200, kind.encode(), content)
 
 
 async def refuse(scope: Scope, send: Send, why: str) -> None:
     """Send 503, to be tried again, in place of an application's answer to any method."""
     content = json.dumps({"detail": why}).encode()
-    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), (b"retry-after", b"1")]
-    headers.append((b"content-length", b"%d" % len(content)))
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await _send(scope, send, 503, b"application/json", content, [_NO_STORE, (b"retry-after", b"1")])
+
+
+async def _send_allowed(
+    scope: Scope, send: Send, status: int, kind: bytes, content: bytes, headers: Sequence[Header] = ()
+) -> None:
+    if scope.get("method", "GET") in {"GET", "HEAD"}:
+        await _send(scope, send, status, kind, content, [_NO_STORE, *headers])
+    else:
+        await _send(scope, send, 405, _TEXT, b"Method Not Allowed", [(b"allow", b"GET, HEAD")])
+
+
+async def _send(scope: Scope, send: Send, status: int, kind: bytes, content: bytes, headers: Sequence[Header]) -> None:
+    described = [(b"content-type", kind), *headers, (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": status, "headers": described})
     await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else content})
 
 
@@ -114,7 +115,7 @@ def _with_state(message: Message, health: Health | Unopened | None, *, changes_s
     return {**message, "status": status, "headers": headers}
 
 
-def _without(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[tuple[bytes, bytes]]:
+def _without(headers: Sequence[Header], name: bytes) -> list[Header]:
     return [pair for pair in headers if pair[0].lower() != name]
 
 
