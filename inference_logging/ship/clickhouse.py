@@ -20,7 +20,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
-from inference_logging.read.segments.columns import OTHER, RESOURCE, row
 from inference_logging.ship import clickhouse_schema as schema
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
 from inference_logging.ship.line import Line, Sent, in_halves
@@ -48,16 +47,10 @@ class Place(NamedTuple):
 
 
 def row_line(line: Line) -> bytes:
-    """Return the row of a record, its resource and its place. A time that is none is replaced by its segment's."""
-    made = row(line.record)
-    if line.unix_nano() == 0:
-        made["timestamp"] = line.segments_time()
-        if "timestamp" in line.record:
-            made[OTHER] = {**made.get(OTHER, {}), "timestamp": line.record["timestamp"]}
-    made.setdefault("event_name", "")
+    """Return the row of a record as a line of JSONEachRow, in the types of the table; nothing of it is left out."""
+    made = {"event_name": "", **line.row()}
     texts = {name: orjson.dumps(made[name]).decode() for name in schema.TEXTS & made.keys()}
-    resource = {name: value for name in RESOURCE if isinstance(value := line.resource.get(name), str)}
-    return orjson.dumps({**made, **texts, **resource, "segment": line.segment, "offset": line.offset})
+    return orjson.dumps({**made, **texts})
 
 
 SETTINGS: Final = {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from inference_logging.read.segments import Record, Segment
+from inference_logging.read.segments.columns import OTHER, of_resource, row
 from inference_logging.read.times import unix_nano
 from inference_logging.ship.letters import Letter
 
@@ -33,14 +34,19 @@ class Line:
         """Segment and offset, which no other line has."""
         return self.segment, self.offset
 
-    def segments_time(self) -> str:
-        """Return when the record's segment was begun, which stands for a time that the record does not have."""
-        segment = Segment.parse(self.segment)
-        return segment.begun.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if segment else "1970-01-01T00:00:00Z"
-
     def unix_nano(self) -> int:
         """Return the record's time; 0 if it has none that can be read."""
         return unix_nano(str(self.record.get("timestamp", "")))
+
+    def row(self) -> dict[str, Any]:
+        """Return the record as a row, with its resource and place. A time that is none is replaced by its segment's."""
+        made = row(self.record)
+        if self.unix_nano() == 0:
+            if "timestamp" in self.record:
+                made[OTHER] = {**made.get(OTHER, {}), "timestamp": self.record["timestamp"]}
+            segment = Segment.parse(self.segment)
+            made["timestamp"] = f"{segment.begun:%Y-%m-%dT%H:%M:%S.%fZ}" if segment else "1970-01-01T00:00:00Z"
+        return {**made, **of_resource(self.resource), "segment": self.segment, "offset": self.offset}
 
 
 @dataclass

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from inference_logging.read.segments.columns import COLUMNS, OTHER, RESOURCE, row
+from inference_logging.read.segments.columns import COLUMNS, OTHER
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client
 from inference_logging.ship.line import Line, Sent, in_halves
 
@@ -112,19 +112,13 @@ def text(place: Place) -> str:
 
 
 def action(line: Line, index: str) -> bytes:
-    """Return both lines. A time that is none is replaced by its segment's."""
-    document, other = row(line.record), {}
-    if OTHER in document:
-        other = dict(document.pop(OTHER))
-    if line.unix_nano() == 0:
-        if "timestamp" in line.record:
-            other["timestamp"] = line.record["timestamp"]
-        document["timestamp"] = line.segments_time()
-    document |= {name: other.pop(name) for name in MESSAGES if name in other}
+    """Return a record as two lines of a bulk request: where it goes, and its document; nothing of it is left out."""
+    document = line.row()
+    other = document.pop(OTHER, {})
+    document |= {name: other[name] for name in MESSAGES if name in other}
     document |= {name: document.pop(given) for given, name in RENAMED.items() if given in document}
-    document |= {OTHER: other} if other else {}
-    document |= {name: value for name in RESOURCE if isinstance(value := line.resource.get(name), str)}
-    document |= {"segment": line.segment, "offset": line.offset}
+    if rest := {name: value for name, value in other.items() if name not in MESSAGES}:
+        document[OTHER] = rest
     day = str(document["timestamp"])[:10].replace("-", ".")
     head = {"create": {"_index": f"{index}-{day}", "_id": identity(line)}}
     return orjson.dumps(head) + b"\n" + orjson.dumps(document) + b"\n"

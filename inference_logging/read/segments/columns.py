@@ -56,6 +56,12 @@ COLUMNS: Final[Mapping[str, str]] = {**TABLES["records"], **RESOURCE, OTHER: "JS
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z", re.ASCII)
 
 
+def of_resource(resource: object) -> dict[str, str]:
+    """Return the columns that the resource of a segment's header gives to each of its records."""
+    given = resource if isinstance(resource, dict) else {}
+    return {name: value for name in RESOURCE if isinstance(value := given.get(name), str)}
+
+
 def row(record: Mapping[str, Any], columns: Mapping[str, str] = TABLES["records"]) -> dict[str, Any]:
     """Return a record as a row: values that fit their column, and the others below ``other``."""
     fitting: dict[str, Any] = {}
