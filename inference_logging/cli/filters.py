@@ -55,7 +55,6 @@ class Filters:
         trace: str | None = None,
         since: float | None = None,
     ) -> None:
-        """Take what the options give."""
         self._all = [
             _Filter(one.holds, f"no record has {safe(''.join(one[:3]))}", one.field if one.operator == "=" else None)
             for one in conditions

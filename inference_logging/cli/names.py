@@ -27,7 +27,6 @@ class Names:
     """The names in a command line, and which of them stood in a record."""
 
     def __init__(self, conditions: Collection[Condition], events: Collection[str], fields: Collection[str]) -> None:
-        """Look for the fields of the conditions, the events, and the fields to show."""
         self._fields = {condition.field for condition in conditions} | set(fields)
         self._unseen_fields, self._unseen_events = self._fields - FIELDS, set(events) - EVENTS
         self._has_looked = False

@@ -94,7 +94,6 @@ class LocalJournal:
     """The journald that listens at ``path``."""
 
     def __init__(self, path: Path, *, timeout_s: float) -> None:
-        """Keep the parameters of the socket."""
         self._path, self._timeout_s = path, timeout_s
         self._socket: socket.socket | None = None
 

@@ -20,7 +20,6 @@ class ShipperCollector(Collector):
     """The counts of a shipper, under its name."""
 
     def __init__(self, name: str, shipper: Rounds) -> None:
-        """Keep them."""
         self._name, self._shipper = name, shipper
 
     def collect(self) -> Iterator[Metric]:

@@ -35,7 +35,6 @@ class Pauses:
     def __init__(
         self, report: Callable[[str], None], clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
-        """Keep them."""
         self._report, self._clock, self._sleep = report, clock, sleep
         self._end_s: float | None = None
         self._reported_s: dict[str, float] = {}

@@ -71,7 +71,6 @@ class Format:
     """How messages are made: their facility, and the enterprise number of their structured data."""
 
     def __init__(self, facility: str = FACILITY, enterprise: int = ENTERPRISE) -> None:
-        """Keep them."""
         self._facility, self._enterprise = FACILITIES[facility], enterprise
 
     def message(self, line: Line) -> bytes:

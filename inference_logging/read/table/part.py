@@ -187,7 +187,6 @@ class Build:
     """A table that is being made: the rows so far, and where the next line begins."""
 
     def __init__(self, segment: Segment, identity: Identity) -> None:
-        """Begin with an open segment. Raises OSError."""
         self.identity = identity
         self.part = Part(segment.name, max(0, int(segment.begun.timestamp() * 1000) * 1_000_000))
         self.offset = 0

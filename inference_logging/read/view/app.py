@@ -66,7 +66,6 @@ class View:
     """The application's state, and its answers."""
 
     def __init__(self, index: Table, content: Content) -> None:
-        """Answer with ``index`` about ``content``."""
         self.index, self.content = index, content
         self.conditions = Conditions(index)
         self.refresher = Refresher(index)

@@ -80,7 +80,6 @@ class Exports:
     """Makes files of what an index finds."""
 
     def __init__(self, index: Table, records: Records, directories: Sequence[Path]) -> None:
-        """Make them of the segments of ``directories``, with the resources that ``records`` knows."""
         self._index, self._records, self._directories = index, records, directories
 
     def make(self, form: str, query: Query, books: Mapping[str, Any], given_up: threading.Event) -> Made:

@@ -160,7 +160,6 @@ class Conditions:
     """Checks the fields of conditions; those of the applications' own are looked for in the records, once each."""
 
     def __init__(self, index: Table) -> None:
-        """Look for them in ``index``."""
         self._index = index
         self._known = {*ALIASES, *(one["name"] for one in fields_with_meaning(index.fields()))}
         self._others: set[str] = set()

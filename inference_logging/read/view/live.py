@@ -112,7 +112,6 @@ class Live:
     """The streams of one server."""
 
     def __init__(self, refresher: Refresher, workers: Workers) -> None:
-        """Begin without a stream."""
         self._refresher, self._workers = refresher, workers
         self._seats: weakref.WeakSet[Seat] = weakref.WeakSet()
         self._closed = asyncio.Event()

@@ -41,7 +41,6 @@ class Itself:
     def __init__(
         self, index: Table, directories: Sequence[Path], prefixes: Sequence[str] | None, verified: Verified
     ) -> None:
-        """Answer with the account that ``verified`` makes."""
         self._index, self._directories, self._prefixes = index, directories, prefixes
         self._verified = verified
         self._lanes = Lanes()
@@ -125,7 +124,6 @@ class Lanes:
     """The lanes that have been looked at: a look at one needs what the look before it saw."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._watches: dict[Path, _native.DirectoryWatch] = {}
         self._lock = threading.Lock()
 

@@ -42,7 +42,6 @@ class Records:
     """Finds records and what belongs to them."""
 
     def __init__(self, index: Table, directories: Sequence[Path]) -> None:
-        """Read from the segments of ``directories``."""
         self._index, self._directories = index, directories
         self._header_of = lru_cache(_KEPT_HEADERS)(self._header)
 

@@ -97,7 +97,6 @@ class Config(
     )
 
     def __init__(self, **values: Any) -> None:
-        """Look every parameter up and check it."""
         values = self._keywords(values)
         try:
             super().__init__(**values)

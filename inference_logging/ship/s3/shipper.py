@@ -44,7 +44,6 @@ class Folder:
     """
 
     def __init__(self, directory: Path, offsets: Progress, staging: Staging, *, suffix: str = "") -> None:
-        """Keep them."""
         self._directory, self._offsets, self.staging, self._suffix = directory, offsets, staging, suffix
         self._done: set[str] = set()
         self.held: set[str] = set()
