@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from inference_logging.read.stats.interval import Interval
+from inference_logging.record.asgi.lifespan import ASGIApp
 from loadtests import harness
-from loadtests.instructions import bench_instructions, callgrind
-from loadtests.instructions.bench_instructions import FIGURES, Toolchain
-from loadtests.instructions.callgrind import Counts
+from loadtests.instructions import bench_instructions
+from loadtests.instructions.bench_instructions import FIGURES, Counts, Toolchain
 from loadtests.turns import bench_turns
-from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_arms import COMPARED, LOGGED, OURS, THINNEST_AGAIN
 from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
-from loadtests.turns.bench_turns_rows import Case, doubt, verdict
+from loadtests.turns.bench_turns_rows import Block, Case, doubt, verdict
 from loadtests.turns.bench_turns_rows import rows_of as arm_rows
-from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
+from loadtests.turns.bench_turns_server import Slices, Switch
 
 JUDGED = [figure for figure in FIGURES if figure.is_judged]
 HERE = Toolchain("x86_64", "CPython 3.11.2, built with PGO", "rustc 1.95.0")
@@ -59,7 +59,7 @@ totals: 54
 
 def sample() -> Counts:
     counts = Counts()
-    counts.add(callgrind.read(SAMPLE.splitlines(keepends=True)).counts, 1 / 10)  # of ten requests
+    counts.add(bench_instructions.read(SAMPLE.splitlines(keepends=True)).counts, 1 / 10)  # of ten requests
     return counts
 
 
@@ -68,7 +68,7 @@ def row(instructions: float, native: float = 100) -> dict[str, dict[str, float]]
 
 
 def test_a_file_reports_its_mark_and_its_thread() -> None:
-    dump = callgrind.read(SAMPLE.splitlines(keepends=True))
+    dump = bench_instructions.read(SAMPLE.splitlines(keepends=True))
     assert (dump.name, dump.thread) == ("get/0", 3)
 
 
@@ -239,7 +239,7 @@ def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
     now = [0]
     seen: list[int] = []
 
-    def arm(number: int) -> App:
+    def arm(number: int) -> ASGIApp:
         async def app(_scope: Any, _receive: Any, _send: Any) -> None:
             seen.append(number)
             now[0] += number + 1
