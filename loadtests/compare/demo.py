@@ -23,12 +23,10 @@ from inference_logging.read.stats.interval import bootstrap, ratio, trimmed_mean
 from inference_logging.segments import read_records
 from loadtests import harness
 from loadtests.compare import arrivals
-from loadtests.compare.load import LoadError, locust
-from loadtests.compare.measure import Cores, ServerError, serving
+from loadtests.compare.measure import Cores, LoadError, ServerError, locust, serving
 from loadtests.turns.bench_turns import Load, running
-from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
-from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case
-from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
+from loadtests.turns.bench_turns_arms import CONTROL, LOGGED, UNLOGGED, WITH_AND_WITHOUT
+from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Block, Case
 
 CONNECTIONS: Final = 16
 CASES: Final = {

@@ -28,10 +28,9 @@ from statistics import fmean, median
 from typing import Any, Final, NamedTuple
 
 from inference_logging.prove.bench.child import child, places
-from inference_logging.prove.bench.goals import exactly, judged
-from inference_logging.prove.bench.result import Goal
 from inference_logging.read.stats.interval import ratio
 from loadtests import harness
+from loadtests.cost.goals import Goal, exactly, judged
 
 MODULE: Final = "loadtests.cost.bench_fapilog"
 ROUNDS: Final = 3

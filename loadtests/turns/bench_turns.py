@@ -25,8 +25,7 @@ from loadtests.harness import HOST, memory_directory, scratch_directory
 from loadtests.results import keep
 from loadtests.turns.bench_turns_arms import COMPARED
 from loadtests.turns.bench_turns_inside import inside
-from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case, rows_of, table
-from loadtests.turns.bench_turns_slices import Block
+from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Block, Case, rows_of, table
 
 SERVER: Final = "loadtests.turns.bench_turns_server"
 LIMIT_S: Final = 60

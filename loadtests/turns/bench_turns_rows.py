@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 from inference_logging.read.pages.content import Table
 from inference_logging.read.stats.interval import Interval, of_draws, resamples, trimmed_mean
 from loadtests.turns.bench_turns_arms import COMPARED, NOTHING, OURS, THINNEST, THINNEST_AGAIN
-from loadtests.turns.bench_turns_slices import Block
 
 _LEAST: Final = COMPARED.index(THINNEST)
+Block = tuple[int, ...]
+"""Nanoseconds of each arm's slice."""
 LEAST_BLOCKS: Final = 20
 """Fewer say nothing, so even a short measurement goes on until there are as many."""
 

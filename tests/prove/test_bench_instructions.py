@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from inference_logging.read.stats.interval import Interval
+from inference_logging.record.asgi.lifespan import ASGIApp
 from loadtests import harness
-from loadtests.instructions import bench_instructions, callgrind
-from loadtests.instructions.bench_instructions import FIGURES, Toolchain
-from loadtests.instructions.callgrind import Counts
+from loadtests.instructions import bench_instructions
+from loadtests.instructions.bench_instructions import FIGURES, Counts, Toolchain
 from loadtests.turns import bench_turns
-from loadtests.turns.bench_turns_arms import COMPARED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_arms import COMPARED, LOGGED, OURS, THINNEST_AGAIN
 from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
-from loadtests.turns.bench_turns_rows import Case, doubt, verdict
+from loadtests.turns.bench_turns_rows import Block, Case, doubt, verdict
 from loadtests.turns.bench_turns_rows import rows_of as arm_rows
-from loadtests.turns.bench_turns_slices import LOGGED, App, Block, Slices, Switch
+from loadtests.turns.bench_turns_server import Slices, Switch
 from loadtests.turns.profile_turns import ARMS as ARMS_PROFILED
 from loadtests.turns.profile_turns import SAMPLES_PER_S, added, per_request
 
@@ -61,7 +61,7 @@ totals: 54
 
 def sample() -> Counts:
     counts = Counts()
-    counts.add(callgrind.read(SAMPLE.splitlines(keepends=True)).counts, 1 / 10)  # of ten requests
+    counts.add(bench_instructions.read(SAMPLE.splitlines(keepends=True)).counts, 1 / 10)  # of ten requests
     return counts
 
 
@@ -70,7 +70,7 @@ def row(instructions: float, native: float = 100) -> dict[str, dict[str, float]]
 
 
 def test_a_file_reports_its_mark_and_its_thread() -> None:
-    dump = callgrind.read(SAMPLE.splitlines(keepends=True))
+    dump = bench_instructions.read(SAMPLE.splitlines(keepends=True))
     assert (dump.name, dump.thread) == ("get/0", 3)
 
 
@@ -214,10 +214,9 @@ def test_a_sample_belongs_to_the_arm_of_its_slice_and_what_nothing_takes_is_take
     taken = per_request(begun, samples, requests=2)
     us = 1e6 / SAMPLES_PER_S / 2
     assert added(taken, 0) == [("native", 0.0, pytest.approx(7 * us), 0.0), ("kernel", 0.0, 0.0, 0.0)]
-    assert [(name, ours) for name, _, ours, _ in added(taken, 1)][:2] == [
-        ("send", pytest.approx(6 * us)),
-        ("finish", pytest.approx(us)),
-    ]
+    (first, _, send, _), (second, _, finish, _) = added(taken, 1)[:2]
+    assert (first, second) == ("send", "finish")
+    assert (send, finish) == (pytest.approx(6 * us), pytest.approx(us))
 
 
 def peers(cost: dict[str, float], process: int) -> list[Block]:
@@ -255,7 +254,7 @@ def test_each_arm_gets_whole_slices_and_its_own_time() -> None:
     now = [0]
     seen: list[int] = []
 
-    def arm(number: int) -> App:
+    def arm(number: int) -> ASGIApp:
         async def app(_scope: Any, _receive: Any, _send: Any) -> None:
             seen.append(number)
             now[0] += number + 1

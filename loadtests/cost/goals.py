@@ -1,15 +1,26 @@
-"""What this project wants to reach, as ratios in one run, and whether it did; if it was not measured, why not."""
+"""What this project wants `inference-logging bench` to find, as ratios in one run, and whether it did; else why not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, cast
+from typing import Final, TypedDict, cast
 
 from inference_logging.prove.bench.peers import OURS
-from inference_logging.prove.bench.result import NOT_MEASURED, NOT_REACHED, REACHED, Cell, Estimate, Goal, Result
+from inference_logging.prove.bench.result import Cell, Estimate, Result
 from inference_logging.read.stats.interval import ratio
 
 _SMALL: Final = 256
+
+
+class Goal(TypedDict):
+    """A goal and its verdict: `reached`, `not reached` or `not measured`, the last two with a reason behind a colon."""
+
+    name: str
+    goal: str
+    value: float | None
+    low: float | None
+    high: float | None
+    verdict: str
 
 
 def goals(result: Result) -> list[Goal]:
@@ -27,9 +38,9 @@ def judged(
 ) -> Goal:
     """Return a goal with its verdict; ``reason``: why it was not measured, ``missed``: why it is not reached."""
     if found is None:
-        verdict = NOT_MEASURED + reason
-        return {"name": name, "goal": wanted, "value": None, "low": None, "high": None, "verdict": verdict}
-    verdict = REACHED if reached(found["value"]) else f"{NOT_REACHED}: {missed}" if missed else NOT_REACHED
+        none = {"value": None, "low": None, "high": None}
+        return cast("Goal", {"name": name, "goal": wanted, **none, "verdict": f"not measured: {reason}"})
+    verdict = "reached" if reached(found["value"]) else f"not reached: {missed}" if missed else "not reached"
     return {"name": name, "goal": wanted, **found, "verdict": verdict}
 
 
