@@ -216,7 +216,8 @@ def test_a_sample_belongs_to_the_arm_of_its_slice_and_what_nothing_takes_is_take
     assert added(taken, 0) == [("native", 0.0, pytest.approx(7 * us), 0.0), ("kernel", 0.0, 0.0, 0.0)]
     (first, _, send, _), (second, _, finish, _) = added(taken, 1)[:2]
     assert (first, second) == ("send", "finish")
-    assert (send, finish) == (pytest.approx(6 * us), pytest.approx(us))
+    assert send == pytest.approx(6 * us)
+    assert finish == pytest.approx(us)
 
 
 def peers(cost: dict[str, float], process: int) -> list[Block]:
