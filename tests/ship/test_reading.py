@@ -11,8 +11,7 @@ import duckdb
 import orjson
 import pytest
 
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.columns import COLUMNS, OTHER, row
+from inference_logging.read.segments.columns import COLUMNS, OTHER, RESOURCE, row
 from inference_logging.segments import segments
 from inference_logging.ship.clickhouse import row_line
 from inference_logging.ship.clickhouse_schema import COLUMNS as OF_CLICKHOUSE
