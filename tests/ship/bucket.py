@@ -1,26 +1,30 @@
 """A small S3 in the test's process, for faults that no real server makes on request: what `shipping/s3` asks, no more.
 
 Signatures are not checked. ``faults`` are called with each request before it is served, and can answer it themselves.
+Commands write segments, ship them into a bucket, look into it, and verify it.
 """
 
 from __future__ import annotations
+
 import contextlib
 import hashlib
+import io
 import itertools
+import json
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
 import pytest
-import io
-import json
-from pathlib import Path
 import zstandard
+
 from inference_logging import Config, Logger, get_logger
 from tests.kit.command_line import Done, run
 
@@ -253,3 +257,10 @@ def faults(url: str, *more: str) -> list[tuple[str, str]]:
     report = json.loads(done.out)
     assert done.code == (1 if report["problems"] else 0), done
     return [(problem["kind"], problem["text"]) for problem in report["problems"]]
+
+
+def rows(url: str, sql: str) -> list[dict[str, Any]]:
+    """Return the rows that `query` finds."""
+    done = run("query", sql, url, "--format", "json")
+    assert done.code == 0, done
+    return [json.loads(line) for line in done.out.splitlines()]

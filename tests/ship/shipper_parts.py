@@ -1,14 +1,16 @@
-"""What a shipper in a test works with: a destination that fails as it is asked to, a stop, a clock."""
+"""What a shipper in a test works with: sources, a destination that fails as it is asked to, a stop, a clock."""
 
 from __future__ import annotations
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from inference_logging.ship.line import Line, Sent
-from collections.abc import Iterator
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+
 from inference_logging.ship import Source, Sources
+from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.source import Batch
+
 
 @dataclass
 class Limits:
