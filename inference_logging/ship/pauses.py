@@ -9,15 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from inference_logging.read.segments import Stop
+
 FIRST_PAUSE_S: Final = 0.1
 REPORT_INTERVAL_S: Final = 60.0
 
 
-class Waiting(Protocol):
+class Waiting(Stop, Protocol):
     """The end of a pause; ``threading.Event`` is one."""
-
-    def wait(self, timeout: float, /) -> bool:
-        """Wait ``timeout`` seconds or until it is set; return whether it is."""
 
     def is_set(self) -> bool:
         """Return whether it is set."""
