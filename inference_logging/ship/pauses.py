@@ -77,9 +77,9 @@ class Rounds:
         self,
         limits: Limits,
         letters: Iterable[str],
-        report: Callable[[str], None],
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
+        report: Callable[[str], None] = to_stderr,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._limits = limits
         self._pauses = Pauses(report, clock, sleep)
