@@ -17,7 +17,7 @@ from inference_logging.record.config import Config
 from inference_logging.record.config.parameters.audit import AUDIT_SUFFIX
 from inference_logging.record.config.problems import shown
 from inference_logging.ship.directories import Directories, Fixed, Member, Pattern
-from inference_logging.ship.files import pairs
+from inference_logging.ship.http import pairs
 from inference_logging.ship.line import Destination
 from inference_logging.ship.offsets import State
 from inference_logging.ship.shipper import Shipper

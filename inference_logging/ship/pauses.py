@@ -9,15 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from inference_logging.read.segments import Stop
+
 FIRST_PAUSE_S: Final = 0.1
 REPORT_INTERVAL_S: Final = 60.0
 
 
-class Waiting(Protocol):
+class Waiting(Stop, Protocol):
     """The end of a pause; ``threading.Event`` is one."""
-
-    def wait(self, timeout: float, /) -> bool:
-        """Wait ``timeout`` seconds or until it is set; return whether it is."""
 
     def is_set(self) -> bool:
         """Return whether it is set."""
@@ -78,9 +77,9 @@ class Rounds:
         self,
         limits: Limits,
         letters: Iterable[str],
-        report: Callable[[str], None],
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
+        report: Callable[[str], None] = to_stderr,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._limits = limits
         self._pauses = Pauses(report, clock, sleep)

@@ -23,7 +23,7 @@ from tests.kit.command_line import run
 from tests.kit.segment_files import Writer, log, until_set, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.support import Client, read_lines, serve_one
-from tests.ship.sources import ship, source
+from tests.ship.shipper_parts import ship, source
 
 
 def started(config: Config) -> list[dict[str, Any]]:

@@ -79,6 +79,15 @@ def test_a_record_becomes_a_log_record_of_the_data_model(collector: Collector, o
     assert attributes.keys() == record.keys() - apart
 
 
+@pytest.mark.parametrize(("text", "number"), [("INFO2", 10), ("FATAL4", 24), ("DEBUG", 5), ("LOUD", 0), (7, 0)])
+def test_the_number_of_a_severity_is_opentelemetrys(
+    collector: Collector, opened: Open, text: object, number: int
+) -> None:
+    assert not opened(ship_to=collector.url).send([line(request(1) | {"severity_text": text})]).failed
+    ((_, _, export),) = collector.logs()
+    assert export.resource_logs[0].scope_logs[0].log_records[0].severity_number == number
+
+
 def test_the_path_and_headers_are_the_operators(collector: Collector, opened: Open, tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_text("# for the gateway\nAuthorization: Bearer a:b\n\nX-Scope-OrgID: one\n")

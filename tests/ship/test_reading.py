@@ -25,14 +25,12 @@ from tests.kit.segment_files import log, request, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.support import Recorded, answer, parse, replying, wait_until
 from tests.ship.arrived import key, written_lines
-from tests.ship.bucket import Bucket
-from tests.ship.bucket_commands import ship
+from tests.ship.bucket import Bucket, rows, ship
 from tests.ship.endpoint import Collector
 from tests.ship.kafka import TOPIC, Kafka
 from tests.ship.otelcol import as_record, with_body
 from tests.ship.shippers import Ship
 from tests.ship.stage import Stage
-from tests.ship.test_bucket import rows
 
 PATIENCE_S = 30
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from inference_logging._native import fields
 
@@ -80,7 +80,8 @@ def _are(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(fits, value))
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a finite number; a truth value is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -93,7 +94,7 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "BIGINT": _IS_BIGINT,
     "BIGINT[]": _are(_IS_BIGINT),
     "UBIGINT": _is_whole(0, 1 << 64),
-    "DOUBLE": _is_number,
+    "DOUBLE": is_number,
     "BOOLEAN": lambda value: isinstance(value, bool),
     "VARCHAR": _is_text,
     "VARCHAR[]": _are(_is_text),

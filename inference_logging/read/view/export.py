@@ -39,8 +39,6 @@ MOST_ROWS: Final = 1_000_000
 MOST_CHUNKS: Final = 1_000_000
 _IN_MEMORY_BYTES: Final = 8 << 20
 _BYTES_PER_TOKEN: Final = 4.0
-_LATE_NS: Final = 600_000_000_000
-"""Chunks of a request are on record at most this long before its own record."""
 
 FORMATS: Final = ("csv", *KINDS)
 _MEDIA: Final = {

@@ -7,7 +7,6 @@ long texts would make it large.
 from __future__ import annotations
 
 import difflib
-import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from inference_logging.read.segments import Record
+from inference_logging.read.segments.columns import is_number
 from inference_logging.read.table.table import Table
 from inference_logging.read.view.workers import GoneError
 from inference_logging.read.where import meant
@@ -62,8 +62,7 @@ def _whole(least: int, most: int) -> Check:
 
 
 def _seconds(name: str, value: Any) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not 0 < value <= _MOST_BUDGET_S:
+    if not is_number(value) or not 0 < value <= _MOST_BUDGET_S:
         raise _refuse(name, value, f"must be a number of seconds above 0, at most {_MOST_BUDGET_S:g}")
     return float(value)
 

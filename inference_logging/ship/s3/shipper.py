@@ -8,8 +8,7 @@ stays where it is, unmarked, so that retention does not take it: another content
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +18,7 @@ from inference_logging.read.segments.following import is_locked
 from inference_logging.read.table.engine import TableError
 from inference_logging.ship.directories import Directories, Fixed
 from inference_logging.ship.offsets import Offsets, Progress
-from inference_logging.ship.pauses import FIRST_PAUSE_S, Limits, Rounds, Waiting, to_stderr
+from inference_logging.ship.pauses import FIRST_PAUSE_S, Limits, Rounds, Waiting
 from inference_logging.ship.s3.delivery import ConflictError, Delivery
 from inference_logging.ship.s3.staging import Staged, Staging
 from inference_logging.ship.s3.store import EndedError, StoreError
@@ -114,18 +113,9 @@ def _has_writer(segment: Segment) -> bool:
 class SegmentShipper(Rounds):
     """Delivers the segments of ``folders``."""
 
-    def __init__(
-        self,
-        folders: Fixed[Folder] | Directories[Folder],
-        delivery: Delivery,
-        limits: Limits,
-        *,
-        report: Callable[[str], None] = to_stderr,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, folders: Fixed[Folder] | Directories[Folder], delivery: Delivery, limits: Limits) -> None:
         # Those segments stay where they are.
-        super().__init__(limits, ("held",), report, clock, sleep)
+        super().__init__(limits, ("held",))
         self._places, self._delivery = folders, delivery
         self._folders: Sequence[Folder] = folders.look()
 
