@@ -68,7 +68,7 @@ quick: build ## Run what needs no server: Rust, ring and slots under loom, Pytho
 	@$(MAKE) -j2 test-rust test-loom
 	$(PYTEST) -m "not servers and not real"
 
-test: $(DEPENDENCIES) ## Run all tests but those of other people's servers
+test: $(DEPENDENCIES) ## Run all tests but those with third-party servers
 	@($(call require,wrk,wrk,the tests that drive a server with it; without it they are skipped)) || true
 	@($(call require,promtool,prometheus,the test of the metrics' form; without it that one is skipped)) || true
 	@($(call require,chromium,chromium,the tests that look at the report; without it they are skipped)) || true

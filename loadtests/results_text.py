@@ -262,9 +262,8 @@ def _peers(parts: Mapping[str, Part]) -> Iterator[str]:
     rows = (list(_peer_row(peer, cells, (few, many), result["cells"])) for peer in result["peers"])
     yield from markdown(["way of logging", *heads, *(head for _, _, head in _SHARES)], rows)
     yield ""
-    yield "The shares are those of the worst cell. Records that are not accepted are refused by the call, or dropped"
-    yield "and counted. The closed loop calls without a pause, 64 threads with 4 KiB among its cells: no file takes"
-    yield "what ours can accept there, its queue is bounded, and a call that finds it full returns false."
+    yield "The shares are those of the worst cell. In the closed loop, calls follow without a pause, also from 64"
+    yield "threads with 4 KiB: no file takes all that ours accepts, and once its queue is full, a call returns false."
 
 
 def _peer_row(
@@ -337,10 +336,10 @@ def _judged(parts: Mapping[str, Part]) -> list[list[Goal]]:
 
 def _goals(parts: Mapping[str, Part]) -> Iterator[str]:
     reached, missed, unknown = _judged(parts)
-    if every := len(reached) + len(missed) + len(unknown):
-        yield f"{len(reached)} of {every} goals are reached, {len(missed)} are not:"
+    if reached or missed or unknown:
+        yield f"{len(reached)} of {len(reached) + len(missed) + len(unknown)} goals are reached. Missed:"
         yield ""
         yield from (f"- {goal.name}: {goal.found}{goal.said()}{goal.verdict[len('not reached') :]}" for goal in missed)
     if unknown:
-        yield f"\n{len(unknown)} are not measured:\n"
+        yield "\nNot measured:\n"
         yield from (f"- {goal.name}{goal.said()}: {goal.verdict.partition(': ')[2]}" for goal in unknown)

@@ -48,7 +48,7 @@ test-truth: build ### Compare records with what clients know at length, and the 
 crash: build ## Kill processes under load at length, 3,000 of them; set CRASH_SEED to repeat a run
 	CRASH_KILLS=$${CRASH_KILLS:-200} $(PYTHON) -m pytest tests/crash --timeout=1700 -o faulthandler_timeout=1800
 
-fuzz: fuzz-unpack ## Fuzz what reads bytes that others wrote, FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
+fuzz: fuzz-unpack ## Fuzz the readers of foreign bytes, FUZZ_SECONDS each (needs nightly Rust and cargo-fuzz)
 	cd native && for target in $(FUZZ_TARGETS); do \
 		mkdir -p fuzz/found/$$target && cargo +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=25; \

@@ -1,4 +1,4 @@
-##@ Programs of others
+##@ Third-party programs
 
 # A real vLLM, in an environment of its own: its packages are many and pinned.
 VLLM := .venv-vllm
@@ -135,7 +135,7 @@ test-fleet: build clickhouse ### Ship to a real object storage, ClickHouse's eng
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
 		$(PYTHON) -m pytest tests/ship/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 
-tools: $(DEPENDENCIES) ## Get the programs of others that the tests drive, into .tools (five minutes the first time)
+tools: $(DEPENDENCIES) ## Get the third-party programs that the tests drive, into .tools (five minutes the first time)
 	@$(call install_tools,--all)
 
 triton: $(TRITON_PACKAGE) ### Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel

@@ -95,14 +95,18 @@ def _help(command: click.Command, context: click.Context, common: Mapping[str, s
     """Print a command's help, without the meaning of common options."""
     command = copy.copy(command)
     named = [(one, one.get_help_record(context) or ("", "")) for one in command.params]
-    also = [f"`{option}`" for _, (option, meaning) in named if option and common.get(option) == meaning]
+    is_group = isinstance(command, click.Group)
+    group = context.parent.command if context.parent is not None and context.parent.command is not root else None
+    of_group = {one.get_help_record(context) for one in group.params} if group is not None else set()
+    shared = [record for _, record in named if record[0] and common.get(record[0]) == record[1]]
+    also = [f"`{record[0]}`" for record in shared if record not in of_group]
     command.params = [one for one, (option, meaning) in named if not option or common.get(option) != meaning]
     command.add_help_option = False
     # A group's commands have sections of their own.
     text = re.sub(r"\nCommands:\n(?:  .*\n)+", "", command.get_help(context) + "\n")
     yield from ("", "```text", *(line.rstrip() for line in text.rstrip().splitlines()), "```")
     if also:
-        yield from ("", f"Also: {', '.join(also)}.")
+        yield from ("", f"{'Also, and for each command below' if is_group else 'Also'}: {', '.join(also)}.")
 
 
 def metrics() -> str:

@@ -116,9 +116,9 @@ def command(
     """Measure what each way of logging costs here: the standard library, other libraries, and ours.
 
     Each cell (a peer, a thread count, a kind of load, a record size) runs in its own process, in rounds of shuffled
-    order. All log the same record; each peer is set up as its own documentation recommends for production, which the
-    result shows. Every call is timed, and the records that arrived are counted in the files. Peers whose library is
-    missing (extra `bench`) are named. A full run takes about 20 minutes.
+    order. All log the same record; each peer is set up as its documentation recommends for production, which the
+    result shows. Every call is timed, and the records in the files are counted. Peers whose library is missing (extra
+    `bench`) are named. A full run takes about 20 minutes.
 
     With --config and --against: what a configuration change costs, as Markdown for its review.
     """

@@ -42,9 +42,9 @@ def command(
 ) -> int:
     """Write the table of the segments in each DIR (default: the configured one), or bring it up to date.
 
-    The table is a cache: `view`, `query` and `stats` ask it instead of the lines, and make it themselves where it is
-    missing. A Parquet file for each sealed segment, about 10 % of its plain size, only for this user. Files of segments
-    that were removed are removed too. The whole cache may be deleted at any time.
+    `view`, `query` and `stats` read the table instead of the lines, and make it if it is missing. It is a cache, which
+    may be deleted at any time: a Parquet file for each sealed segment, about 10 % of its plain size, only for this
+    user. Files of removed segments are removed too.
 
     Exit code: 0 if everything is there, 1 if something cannot be read or kept, 2 for a wrong command line or
     configuration, or without segments.

@@ -79,15 +79,15 @@ def command(
     metrics_address: str,
     console: bool,
 ) -> int:
-    """Listen for servers that only produce (listener: external), or stand by until another listener fails.
+    """Listen for servers that only produce (listener: external), or wait until another listener fails.
 
     Start it before or after them; it keeps running when they restart. On SIGTERM or SIGINT it drains: it goes on while
     a server produces, for at most drain_deadline_s, writes what is left and ends; a second signal ends it at once.
     SIGUSR1 and SIGHUP print a status line (SIGHUP of a closed terminal ends it).
 
     With --each it listens in many queue directories, such as those of all pods of a node, in one process. Each
-    directory keeps its producers' service and redaction; everything else follows this command's configuration, and each
-    directory has the quota for itself. Started as root, it reads and writes each directory as its owner.
+    directory keeps its producers' service and redaction, and has the quota for itself; everything else follows this
+    command's configuration. Started as root, it reads and writes each directory as its owner.
 
     Exit code: 1 if records are left and no other listener goes on, or if it could not start.
     """

@@ -39,8 +39,8 @@ def command(
     """Write the records left in the queue directory DIR (default: this folder's application's) to the sink, once.
 
     All that a process committed is written, even if it was killed; unfinished records are counted as torn. If a
-    listener is at work there, it writes them. --config DIR/configuration.yaml writes to where the servers did and
-    redacts as they did; anything else must be asked for by option, environment or file. Queues of servers that still
+    listener is at work there, it writes them. --config DIR/configuration.yaml
+    writes where the servers did and redacts as they did. Queues of servers that still
     run are written up to now, and stay. Audit queues need audit: on. The command gives up if nothing could be written
     for drain_deadline_s; you can run it again at any time.
 

@@ -96,15 +96,15 @@ def command(
 ) -> int:
     """Send the requests of EXPORT to a server at their recorded times, and compare the answers with the recorded ones.
 
-    The loop is open: a request is sent at its recorded arrival, whether or not earlier ones were answered. Its delay is
-    reported, and shifts no other. Streams are read as they come; if the recorded client left, this one leaves after as
-    many chunks, or seconds. Each request has a new trace, and the recorded id as X-Request-Id, which a record of the
-    replay has as client_request_id.
+    The loop is open: a request is sent at its recorded arrival, whether or not earlier ones were answered. If it is
+    late, that is reported, and delays no other. Streams are read as they come; if the recorded client left, this one
+    leaves after as many chunks, or seconds. Each request has a new trace, and the recorded id as X-Request-Id, which a
+    record of the replay has as client_request_id.
 
     EXPORT is an openai-jsonl file of `export`, or a trace (mooncake, vllm-timed, guidellm, aiperf). A trace's prompts
     are made up, one word per token, with the same text for the same prefix ids.
 
-    Ctrl-C ends it with a report on what was done until then.
+    Ctrl-C ends it with a report so far.
 
     Exit code: 1 if a request could not be sent, or none could be compared; 2 if EXPORT is wrong.
     """

@@ -138,8 +138,8 @@ def command(
     Records that come within ship_interval_s go together.
 
     Each record arrives at least once (buckets, ClickHouse, OpenSearch and Elasticsearch keep it once): progress is
-    saved after the destination's acknowledgment, and the next shipper of the same name goes on from there. A failing
-    destination is tried again for as long as it takes. What it will never take (too large, malformed) is counted,
+    saved after the destination's acknowledgment, and the next shipper of the same name continues there. A failing
+    destination is tried again without limit. A record that it refuses for good (too large, malformed) is counted,
     reported, and kept as a dead letter. See docs/shipping.md.
 
     With --each it ships from many directories, such as those of all pods of a node, in shared batches; no directory
@@ -148,11 +148,11 @@ def command(
 
     If another shipper of the same name runs, this one waits for its end, or with --once exits with 1.
 
-    On SIGTERM or SIGINT it ships what is there, and what a listener adds to open segments, for at most
+    On SIGTERM or SIGINT it ships the remaining records, and those that a listener still adds, for at most
     drain_deadline_s; a second signal ends it at once. It runs at the lowest priority (nice 19; best effort 7 for the
     disk), so that a server beside it goes first.
 
-    Exit code: 1 if not all of that has arrived (with --once also if records were refused), or it could not start.
+    Exit code: 1 if records remain (with --once also if some were refused), or it could not start.
     """
     if context.find_object(bool):
         lower_priority()

@@ -23,7 +23,8 @@ FIRST = "gen_ai.response.time_to_first_chunk"
 
 def streamed(number: int) -> dict[str, Any]:
     tokens = {"gen_ai.usage.output_tokens": 5, "chunks": 5, "chunk_gaps_us": GAPS_US, "http.request.body.size": 2048}
-    return {**whole(number), **tokens, FIRST: 0.05, "gen_ai.request.model": "tiny-1"}
+    untimed = {"chunks": 9, "chunk_gaps_truncated": 4, "chunk_gap_max_us": 400_000} if number == 9 else {}
+    return {**whole(number), **tokens, **untimed, FIRST: 0.05, "gen_ai.request.model": "tiny-1"}
 
 
 def whole(number: int) -> dict[str, Any]:
@@ -248,6 +249,28 @@ def test_gaps_have_a_scale(page: Window, client: Client) -> None:
     page.open(f"#/request/{the_key(client, 'chunks=5')}")
     expect(page.page.locator(".lane", has_text="Gaps").locator(".lane-name b")).to_have_text("≤ 300 ms")
     expect(page.page.locator(".gap-line title")).to_have_text(["300 ms", "150 ms"])
+
+
+def test_a_gap_that_is_not_drawn_counts_for_the_scale_and_chunks_without_a_time_are_said(
+    page: Window, client: Client
+) -> None:
+    page.open(f"#/request/{the_key(client, 'chunks=9')}")
+    expect(page.page.locator(".figures div", has_text="Largest gap").locator("dd")).to_have_text("400 ms")
+    expect(page.page.locator(".lane", has_text="Gaps").locator(".lane-name b")).to_have_text("≤ 400 ms")
+    said = "The record has the times of the first 5 chunks; the other 4 have none (chunk_timeline_limit)."
+    expect(page.page.locator(".timeline-note").first).to_have_text(said)
+
+
+def test_a_wide_window_has_all_columns_beside_an_open_request(page: Window, client: Client) -> None:
+    page.open(f"#/requests?open={the_key(client, 'chunks=9')}")
+    heads = page.page.locator(".grid-head [role=columnheader]")
+    beside = heads.all_inner_texts()
+    page.page.set_viewport_size({"width": 2560, "height": 1300})
+    expect(heads.filter(has_text="Tokens out")).to_have_count(1)
+    assert len(heads.all_inner_texts()) > len(beside)
+    assert page.page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
+    grid = page.page.locator(".grid").evaluate("(grid) => grid.scrollWidth <= grid.clientWidth")
+    assert grid, "the list does not scroll sideways"
 
 
 def test_no_unit_stands_in_braces(page: Window, client: Client) -> None:

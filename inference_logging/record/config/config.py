@@ -238,7 +238,9 @@ def _read_file(path: Path) -> dict[str, Any]:
 
     try:
         content = yaml_file.read(path)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except OSError as error:
+        return _unusable(path, f"can't be read: {error.strerror or error}")
+    except (ValueError, yaml.YAMLError) as error:
         return _unusable(path, "can't be read: " + " ".join(str(error).split()))
     if not isinstance(content, dict):
         return _unusable(path, "must be a mapping of parameters to values")

@@ -44,13 +44,13 @@ const LANE_KINDS = { ok: "ok", ended: "ok", pressured: "abort" };
 
 function Books({ data }) {
   const { books, books_error: problem, books_age_s: age } = data;
-  if (!books) return html`<p class="banner" role="status">${problem ? oneLine(textOf(problem), 400) : "The account is being made: all segments are read once."}</p>`;
+  if (!books) return html`<p class="banner" role="status">${problem ? oneLine(textOf(problem), 400) : "The books are being added up: all segments are read once."}</p>`;
   const totals = books.totals ?? {};
   const dropped = sumOf(totals.dropped);
   return html`<section class="card-plot books ${books.balanced ? "" : "unbalanced"}" aria-label="Books">
     <div class="card-head"><h2>${books.balanced ? "The books balance" : "The books do not balance"}</h2>
-      <span class="quiet-text">${books.balanced ? "Every record that was accepted is written, or it is known where it went." : `${(books.problems ?? []).length} ${books.problems?.length === 1 ? "problem" : "problems"}`}</span>
-      <span class="quiet-text card-link">${data.books_running ? "being made again" : age !== undefined && age !== null ? `made ${format(age, "s")} ago` : ""}</span></div>
+      <span class="quiet-text">${books.balanced ? "Every accepted record is written, or it is known where it went." : `${(books.problems ?? []).length} ${books.problems?.length === 1 ? "problem" : "problems"}`}</span>
+      <span class="quiet-text card-link">${data.books_running ? "updating" : age !== undefined && age !== null ? `updated ${format(age, "s")} ago` : ""}</span></div>
     <dl class="tiles books-tiles">${COUNTS.map(([name, label]) => html`<div key=${name}><dt>${label}</dt><dd class=${["lost", "missing", "doubled"].includes(name) && totals[name] ? "bad" : ""}>${format(totals[name] ?? 0, "1")}</dd></div>`)}
       <div><dt>refused (dropped)</dt><dd class=${dropped ? "bad" : ""}>${format(dropped, "1")}</dd></div></dl>
     ${books.problems?.length > 0 && html`<ul class="problem-list">${books.problems.slice(0, 50).map((one, index) => html`<li key=${index}><${Problem} problem=${one} /></li>`)}</ul>`}

@@ -66,7 +66,7 @@ const OWN = new Set(["timestamp", "severity_text", "event_name", "boot_id", "pid
 /** The records that the application made inside the request. */
 export function Records({ logs, begin }) {
   if (!logs.length) return null;
-  return html`<section class="records" aria-label="Application records"><h3>Records made inside it <span class="quiet-text">${logs.length}</span></h3>
+  return html`<section class="records" aria-label="Application records"><h3>Records logged during it <span class="quiet-text">${logs.length}</span></h3>
     <ul>${logs.map((log, index) => html`<li key=${index} class="s-${/^\w+$/.test(log.severity_text ?? "") ? log.severity_text : "INFO"}">
       <span class="at">${begin === null ? "" : at(log, begin)}</span><span class="severity">${oneLine(textOf(log.severity_text ?? ""), 8)}</span>
       <div><${LongText} text=${textOf(log.message ?? log.event_name ?? "")} limit=${500} />

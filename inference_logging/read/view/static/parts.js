@@ -5,7 +5,18 @@ import { draw } from "./pages/plots.js";
 import { address } from "./api.js";
 import { visible } from "./text.js";
 
-/** What stands where an answer has not come yet. */
+/** Use whether a query of the window (`matchMedia`) holds. */
+export function useMedia(query) {
+  const [holds, set] = useState(query.matches);
+  useEffect(() => {
+    const update = () => set(query.matches);
+    query.addEventListener("change", update);
+    return () => query.removeEventListener("change", update);
+  }, []);
+  return holds;
+}
+
+/** What is shown until an answer has come. */
 export function Loading({ what }) {
   return html`<p class="state" role="status"><span class="spinner" aria-hidden="true"></span>Loading ${what}…</p>`;
 }

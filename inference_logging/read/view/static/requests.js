@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useReducer, useRef, useState } from "./pages/
 import { format } from "./pages/format.js";
 import { address, useAnswer } from "./api.js";
 import { BarLegend, chosen, columnsOf, fieldsOf, filledOf, isUsual, WEBSOCKET, ColumnMenu } from "./columns.js";
-import { ExportMenu, Empty, Failure, Icon, ICONS, Loading } from "./parts.js";
+import { ExportMenu, Empty, Failure, Icon, ICONS, Loading, useMedia } from "./parts.js";
 import { FilterBar } from "./filters.js";
 import { useKeys } from "./keys.js";
 import { RequestPanel } from "./request.js";
@@ -28,7 +28,8 @@ export function RequestsPage({ params, meta, now }) {
   const isLive = order === "newest" && !params.to;
   const list = useList(params, columns, order, isLive, now);
   const filled = filledOf(columns, list.filled);
-  const seen = params.open && isUsual(columns) ? filled.filter((column) => BESIDE.has(column.id)) : filled;
+  const isWide = useMedia(WIDE);
+  const seen = params.open && !isWide && isUsual(columns) ? filled.filter((column) => BESIDE.has(column.id)) : filled;
   const query = queryOf(params, now(), kindsOf(params));
   const [isPaused, setPaused] = useState(false);
   const [isAtTop, setAtTop] = useState(true);
@@ -55,8 +56,9 @@ export function RequestsPage({ params, meta, now }) {
   </div>`;
 }
 
-/** Of the usual columns, those that there is room for beside an open request. */
+/** Of the usual columns, those that there is room for beside an open request, unless the window is wide. */
 const BESIDE = new Set(["time", "outcome", "route", "duration", "first"]);
+const WIDE = matchMedia("(min-width: 2200px)");
 
 const kindsOf = (params) => KINDS[params.kind] ?? KINDS[""];
 

@@ -5,24 +5,14 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "./pages/vend
 import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "./pages/vendor/virtual-core/index.js";
 import { format } from "./pages/format.js";
 import { cell, found, kindOf, methodOf, modelOf, routeOf, WEBSOCKET } from "./columns.js";
+import { useMedia } from "./parts.js";
 import { oneLine, textOf } from "./text.js";
 import { clock } from "./times.js";
 import { canFilter } from "./where.js";
 
 const LINE = 28;
 const CARD = 60;
-const NARROW = matchMedia("(max-width: 640px)");
-
-/** Use whether the window is as narrow as a phone's. */
-function useNarrow() {
-  const [isNarrow, set] = useState(NARROW.matches);
-  useEffect(() => {
-    const update = () => set(NARROW.matches);
-    NARROW.addEventListener("change", update);
-    return () => NARROW.removeEventListener("change", update);
-  }, []);
-  return isNarrow;
-}
+const NARROW = matchMedia("(max-width: 640px)");  // as a phone's window
 
 /**
  * The grid. `onOpen(key)`, `onFilter(field, value, isNot)`, `onSort(field)`, `onTop(isAtTop)` when scrolled, `onEnd()` when
@@ -31,7 +21,7 @@ function useNarrow() {
 export function RequestTable(given) {
   const { columns, rows, current, open, order, total, onFilter, onOpen, onTop, onEnd } = given;
   const scroller = useRef(null);
-  const isNarrow = useNarrow();
+  const isNarrow = useMedia(NARROW);
   const list = useVirtual(scroller, rows.length, isNarrow ? CARD : LINE);
   const items = list.getVirtualItems();
   const last = items.length ? items[items.length - 1].index : 0;

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
-import { Engine, Neighbours, Chunks, Gaps, Lane } from "./timeline_lanes.js";
+import { Chunks, Engine, Gaps, Lane, Neighbours, Untimed } from "./timeline_lanes.js";
 import { ticks, timelineOf } from "./timeline_model.js";
 import { Icon, ICONS } from "./parts.js";
 import { oneLine } from "./text.js";
@@ -55,8 +55,9 @@ export function Timeline({ answer, onOpen }) {
       ${at !== null && hover > labels && html`<div class="cursor" style=${{ left: `${hover}px` }}><span>${format(at, "s")}</span></div>`}
       ${zoom.selection && html`<div class="selection" style=${{ left: `${zoom.selection[0]}px`, width: `${zoom.selection[1] - zoom.selection[0]}px` }}></div>`}
     </div>
+    <${Untimed} model=${model} />
     ${model.hasEngineTimes && html`<p class="timeline-note">The engine reports how long queue, prefill and decode took, not when: they are
-      drawn one behind the other from the arrival.</p>`}`}
+      drawn one after the other, from the arrival on.</p>`}`}
   </div>`;
 }
 

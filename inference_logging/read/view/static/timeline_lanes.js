@@ -63,19 +63,28 @@ export function nearest(chunks, at, reach) {
   return Math.abs(chunks[index].at - at) <= reach ? { chunk: chunks[index], index } : null;
 }
 
+/** Says why the ticks end before the answer does. */
+export function Untimed({ model }) {
+  const count = model.chunksWithoutGap;
+  return count > 0 && model.chunks.length > 0 && html`<p class="timeline-note">The record has the times of the first ${format(model.chunks.length, "1")} chunks; the
+    ${count === 1 ? " last one has" : ` other ${format(count, "1")} have`} none (chunk_timeline_limit).</p>`;
+}
+
 /** The gaps as areas whose height is the gap: a stall stands out, wherever it is. */
 export function Gaps({ model, scale }) {
   const gaps = model.chunks.map((chunk, index) => ({ ...chunk, index })).filter(({ gap }) => gap !== null);
   if (gaps.length < 2) return null;
-  const greatest = gaps.reduce((most, { gap }) => Math.max(most, gap), 0);
+  // As recorded: that of a chunk without a point in time may be greater than all that are drawn.
+  const micros = model.greatestGap ?? gaps.reduce((most, { gap }) => Math.max(most, gap), 0) * 1e6;
+  const greatest = micros / 1e6;
   const usual = [...gaps].map(({ gap }) => gap).sort((a, b) => a - b)[gaps.length >> 1];
   const isStall = ({ gap }) => gap > Math.max(usual * 5, 0.05);
-  const top = (gap) => (GAP_HEIGHT - Math.max(1, (gap / greatest) * (GAP_HEIGHT - 12))).toFixed(2);
+  const top = (gap) => (GAP_HEIGHT - Math.max(1, Math.min(1, gap / greatest) * (GAP_HEIGHT - 12))).toFixed(2);
   const area = ({ at, gap }) => {
     return `M${scale.x(at - gap).toFixed(2)} ${GAP_HEIGHT}V${top(gap)}H${scale.x(at).toFixed(2)}V${GAP_HEIGHT}Z`;
   };
   const stalls = gaps.filter(isStall);
-  return html`<${Lane} name="Gaps" note="≤ ${format(greatest, "s")}" height=${GAP_HEIGHT + 2} scale=${scale} title="The time before each chunk. Usual: ${format(usual, "s")}">
+  return html`<${Lane} name="Gaps" note="≤ ${format(micros, "us")}" height=${GAP_HEIGHT + 2} scale=${scale} title="The time before each chunk. Usual: ${format(usual, "s")}">
     ${[1, 0.5].map((share) => html`<line key=${share} class="gap-line" x1=${scale.begin} x2=${scale.end} y1=${top(greatest * share)} y2=${top(greatest * share)}><title>${format(greatest * share, "s")}</title></line>`)}
     <path class="gaps" d=${gaps.filter((gap) => !isStall(gap)).map(area).join("")} />
     <path class="gaps stall" d=${stalls.map(area).join("")} />

@@ -22,8 +22,8 @@ export function since(begin, at) {
 }
 
 /**
- * Return what a timeline draws of the answer of `api/record`: `parts` (bars), `chunks` (seconds and gap of each), `marks`
- * (points in time), `requests` (what ran beside it, in lanes) and `stats` (the engine around it).
+ * Return what a timeline draws of the answer of `api/record`: `parts` (bars), `chunks` (seconds and gap of each), `greatestGap`
+ * (µs, also of chunks that are not drawn), `marks` (points in time), `requests` (what ran beside it, in lanes) and `stats` (the engine around it).
  */
 export function timelineOf({ record, logs = [], chunks = [], neighbours = {} }) {
   const begin = arrival(record);
@@ -39,6 +39,7 @@ export function timelineOf({ record, logs = [], chunks = [], neighbours = {} }) 
     hasEngineTimes: ENGINE.some(([, field]) => number(record, field) !== null),
     chunks: sent,
     chunksWithoutGap: number(record, "chunk_gaps_truncated") ?? 0,
+    greatestGap: number(record, "chunk_gap_max_us"),
     marks: marksOf(record, logs, begin, duration),
     requests: lanes(neighbours.requests ?? [], begin),
     stats: (neighbours.stats ?? []).map((one) => statsPoint(one, begin)).filter(Boolean).sort((a, b) => a.at - b.at),
