@@ -177,7 +177,7 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
     return interval_text(rows[0][figure], _UNITS.get(figure, ""))
 
 
-_UNITS: Final = {"added_us": "µs"}
+_UNITS: Final = {"added_us": "µs", "times_thinnest": "×"}
 
 
 def _sections(part: Part) -> list[Mapping[str, Any]]:
@@ -316,8 +316,10 @@ def goals_of(part: Part) -> Iterator[Goal]:
     for row in part.result.get("rows", ()):
         if row.get("verdict", "").startswith("goal "):
             goal, _, verdict = row["verdict"].removeprefix("goal ").partition(": ")
-            figure = "added_us" if goal.endswith("µs") else "unlogged_to_logged"
-            yield Goal(row["name"], goal, interval_text(row[figure], _UNITS.get(figure, "")), verdict)
+            of_turns = "times_thinnest" if "thinnest" in goal else "unlogged_to_logged"
+            figure = "added_us" if goal.endswith("µs") else of_turns
+            found = interval_text(row[figure], _UNITS.get(figure, "")) if row[figure] else ""
+            yield Goal(row["name"], goal, found, verdict)
     for goal in part.result.get("goals", ()):
         if "because" in goal:  # Parsl's
             yield Goal(goal["goal"], "", goal["because"], "reached" if goal["reached"] else "not reached")

@@ -43,6 +43,10 @@ results: ## Measure what the pages quote and write it into them (an hour and a h
 		--keep vllm build/bench-vllm.json \
 		--update docs/figures.md --update docs/comparison.md --update README.md
 
+profile-turns: build ### Show by library and function where the time goes that the middleware adds (perf; four minutes)
+	@$(call require,wrk,wrk,the load on a real server)
+	$(PYTHON) -m loadtests.turns.profile_turns
+
 bench-ab: build ### Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)
 	@$(call require,wrk,wrk,the load on a real server)
 	$(PYTHON) -m loadtests.turns.bench_ab $(BENCH_OPTIONS)

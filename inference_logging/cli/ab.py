@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from inference_logging.cli import native
-from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, examples
-from inference_logging.cli.times import duration_s
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, duration_s, examples
 
 if TYPE_CHECKING:
     from inference_logging._native import Comparison

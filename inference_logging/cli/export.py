@@ -10,14 +10,12 @@ from typing import Any, Final
 
 import click
 
-from inference_logging.cli.filters import TRACE, WHERE, Filters, conditions
+from inference_logging.cli.filters import TRACE, WHERE, Filters, Names, conditions
 from inference_logging.cli.main import FAILED, OK
-from inference_logging.cli.names import Names
-from inference_logging.cli.options import Place, examples, of_segments
-from inference_logging.cli.times import FORMS, from_option
+from inference_logging.cli.options import FORMS, OUTPUT, Place, examples, from_option, of_segments
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.export.formats import KINDS, Options, writer
-from inference_logging.read.export.prefixes import KEY_BYTES, Prefixes
+from inference_logging.read.export.prompts import KEY_BYTES, Prefixes
 from inference_logging.read.export.requests import Request
 from inference_logging.read.export.run import read, write
 from inference_logging.read.export.statement import ADVICE, NOT_MEANT, Books, Requests, Statement
@@ -46,7 +44,7 @@ _MAX_REPORTED: Final = 20
     help="Format of the file, from the list above.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), required=True, metavar="FILE",
+    "-o", "--output", type=OUTPUT, required=True, metavar="FILE",
     help="File to write; - is standard output.",
 )  # fmt: skip
 @WHERE
@@ -72,12 +70,7 @@ _MAX_REPORTED: Final = 20
     "--queue-directory", "queues", multiple=True, type=click.Path(path_type=Path),
     help="Directory of the servers' queues, as for verify; repeatable.",
 )  # fmt: skip
-@click.option(
-    "--statement",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the statement as JSON too.",
-)
+@click.option("--statement", type=OUTPUT, metavar="FILE", help="Write the statement as JSON too.")
 @click.option("--require-complete", is_flag=True, help="Exit with 1 if a record is lost, missing or still in a queue.")
 @click.pass_context
 def command(

@@ -46,9 +46,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "bench": Entry(
-        "Measure what logging costs on this machine, ours and others'.", "inference-logging bench --out results"
-    ),
+    "bench": Entry("Measure what logging costs on this machine, ours and others'.", "inference-logging bench --quick"),
     "config": Entry("Show, check and describe the configuration.", "inference-logging config check logging.yaml"),
     "ctl": Entry(
         "Change level, sampling and capture while the servers run.",
@@ -179,15 +177,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _show(error)
         return error.exit_code
     except (InferenceLoggingError, OSError) as error:
-        click.echo(f"inference-logging: {error}", err=True)
+        click.echo(f"inference-logging: {_words(error)}", err=True)
         return USAGE if isinstance(error, ConfigError) else FAILED
     return returned if isinstance(returned, int) else OK
+
+
+def _words(error: Exception) -> str:
+    """Return the error's message; for one of the operating system the file and the reason, without its number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 def _show(error: click.ClickException) -> None:
     """Report an error on one line, where click would show the usage above it."""
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if isinstance(error, click.UsageError) and error.message and not type(error).__name__.startswith("NoArgs"):
+    if isinstance(error, click.UsageError) and error.format_message() and not type(error).__name__.startswith("NoArgs"):
         where = f" (see {context.command_path} --help)" if context is not None else ""
         click.echo(f"Error: {' '.join(error.format_message().split())}{where}", err=True)
     else:

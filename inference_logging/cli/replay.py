@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
-from inference_logging.cli.options import examples
+from inference_logging.cli.options import OUTPUT, examples
 from inference_logging.cli.progress import bar
 from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
 from inference_logging.read.terminal import safe
@@ -68,12 +68,12 @@ if TYPE_CHECKING:
     "--ca-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Certificates to check the server's against.",
 )  # fmt: skip
-@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("--json", "json_file", type=OUTPUT, metavar="FILE",
               help="Write the report as JSON too.")  # fmt: skip
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("--html", type=OUTPUT, metavar="FILE",
               help="Write a page with plots too, in one file.")  # fmt: skip
 @click.option(
-    "--requests", "requests_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--requests", "requests_file", type=OUTPUT, metavar="FILE",
     help="Write a JSON line per request as it ends: intended and actual time, status, time of each chunk.",
 )  # fmt: skip
 def command(

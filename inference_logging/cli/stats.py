@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from inference_logging.cli.filters import WHERE, conditions
-from inference_logging.cli.options import SINCE, UNTIL, Place, examples, of_segments
+from inference_logging.cli.options import OUTPUT, SINCE, UNTIL, Place, examples, of_segments
 from inference_logging.cli.progress import bar
 from inference_logging.read.stats.counting import count
 from inference_logging.read.stats.counts import Counts
@@ -35,12 +35,7 @@ _PROGRESS_FROM_BYTES: Final = 16 << 20
 @UNTIL
 @WHERE
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of tables: times in seconds.")
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write a page with plots instead, in one file.",
-)
+@click.option("--html", type=OUTPUT, metavar="FILE", help="Write a page with plots instead, in one file.")
 def command(
     place: Place,
     since: float | None,

@@ -36,7 +36,6 @@ class DeadLetters:
     """The file at ``path``, which the first letter makes."""
 
     def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
-        """Keep them."""
         self.path, self._most_bytes = path, most_bytes
 
     def add(self, directory: Path, letters: Iterable[Letter]) -> int:

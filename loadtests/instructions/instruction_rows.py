@@ -130,15 +130,15 @@ class Rows:
         return self._chunks("stream")
 
     def chunk_chat(self) -> Row:
-        """Serve the same of a chat, whose events are longer."""
-        return self._chunks("chat")
+        """Serve the same of a chat, whose events are longer and which is asked for by JSON, so that facts are kept."""
+        return self._chunks("chat", POST_HEADERS)
 
     def chunk_mixed(self) -> Row:
         """Serve the same of content and reasoning in turn, so that the JSON of each event is walked."""
-        return self._chunks("mixed")
+        return self._chunks("mixed", POST_HEADERS)
 
-    def _chunks(self, stream: str) -> Row:
-        long, short = self._requests(bare, f"/{stream}/64").parts, self._requests(bare, f"/{stream}/32").parts
+    def _chunks(self, stream: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Row:
+        long, short = (self._requests(bare, f"/{stream}/{chunks}", headers).parts for chunks in (64, 32))
         return Row((*long, *((-weight, part) for weight, part in short)), 32 * FEW, FEW)
 
     def emit(self) -> Row:

@@ -130,12 +130,15 @@ class Slices:
     def __init__(self, arms: int, clock: Clock = time.thread_time_ns, seed: int = 0) -> None:
         self._arms = arms
         self.blocks: list[Block] = []
+        self.begun: list[tuple[int, int]] = []
+        """Monotonic nanoseconds and the arm of each slice; -1 where the measurement was paused."""
         self._clock = clock
         self._random = random.Random(seed)
         self.pause()
 
     def pause(self) -> None:
         """Leave out the block that has begun, and the one after it."""
+        self.begun.append((time.monotonic_ns(), -1))
         self._order: list[int] = []
         self._taken = [0] * self._arms
         self._arm: int | None = None
@@ -147,6 +150,7 @@ class Slices:
         if not self._order:
             self._order = self._random.sample(range(self._arms), self._arms)
         self._arm = self._order.pop()
+        self.begun.append((time.monotonic_ns(), self._arm))
         self._since = self._clock()
         return self._arm
 
@@ -179,6 +183,7 @@ class Switch:
         self.pause()
         self._requests = requests
         self.slices.blocks.clear()
+        self.slices.begun.clear()
 
     def pause(self) -> None:
         """Leave the current block out."""
@@ -228,7 +233,7 @@ class Front:
             self.switch.pause()
         for logger in self._loggers.values():
             logger.flush(DRAIN_S)
-        return {"blocks": self.switch.slices.blocks}
+        return {"blocks": self.switch.slices.blocks, "begun": self.switch.slices.begun}
 
     def check_books(self) -> None:
         """Raise unless each request to an arm of ours has its record."""

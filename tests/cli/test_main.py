@@ -99,7 +99,7 @@ def test_an_error_of_the_operating_system_names_the_file_without_a_traceback(
     probe: click.Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(["probe", "--raises", "missing"])
-    assert capsys.readouterr().err == "inference-logging: [Errno 2] No such file: 'queues'\n"
+    assert capsys.readouterr().err == "inference-logging: queues: No such file\n"
 
 
 _PRINTING = """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
@@ -79,6 +81,45 @@ def test_every_command_takes_a_configuration_file_and_a_service_name(name: str) 
 @pytest.mark.parametrize("command", READING)
 def test_a_missing_directory_is_named(command: str, tmp_path: Path) -> None:
     assert f"{tmp_path}/none: no such directory" in refused(*READING[command], str(tmp_path / "none"))
+
+
+WRITING = {
+    "export -o": ["export", "--format", "perfetto", "-o"],
+    "export --statement": ["export", "--format", "perfetto", "-o", "-", "--statement"],
+    "stats --html": ["stats", "--html"],
+    "replay --html": ["replay", __file__, "--url", "http://127.0.0.1:9", "--html"],
+    "replay --json": ["replay", __file__, "--url", "http://127.0.0.1:9", "--json"],
+    "replay --requests": ["replay", __file__, "--url", "http://127.0.0.1:9", "--requests"],
+}
+"""Each option that names a file to write."""
+
+
+@pytest.mark.parametrize("option", WRITING)
+def test_a_file_in_a_folder_that_does_not_exist_is_refused_before_anything_is_read(option: str, tmp_path: Path) -> None:
+    said = refused(*WRITING[option], str(tmp_path / "none" / "file"))
+    assert f"the folder '{tmp_path}/none' does not exist" in said
+    (tmp_path / "none").touch()
+    assert f"'{tmp_path}/none' is not a folder" in refused(*WRITING[option], str(tmp_path / "none" / "file"))
+
+
+def test_a_missing_option_is_named_on_one_line() -> None:
+    assert refused("export", "--format", "perfetto").startswith("Error: Missing option '-o' / '--output'")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_example_uses_only_options_that_its_command_has(name: str) -> None:
+    command: click.Command | None = root.get_command(click.Context(root), name)
+    assert command is not None
+    for example in (COMMANDS[name].example, *examples_of(command)):
+        words = shlex.split(example)[2:]
+        called = [command]
+        if isinstance(command, click.Group):
+            called += [inner for word in words if (inner := command.get_command(click.Context(command), word))]
+            assert len(called) == 2, example
+        parameters = [parameter for each in called for parameter in each.params]
+        has = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+        ours = itertools.takewhile(lambda word: word not in ("--", "|"), words)
+        assert {word.partition("=")[0] for word in ours if re.match("--?[a-z]", word)} <= has, example
 
 
 @pytest.mark.parametrize("command", READING)

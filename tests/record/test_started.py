@@ -16,7 +16,7 @@ import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.errors import ConfigError
-from inference_logging.record.integrations.vllm.started import reported_by
+from inference_logging.record.integrations.vllm.server import reported_by
 from inference_logging.record.started import FIELDS, configuration_digest, record_start
 from inference_logging.segments import read_records
 from tests.kit.command_line import run

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import httpx
 
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.rows import OTHER
-from inference_logging.ship.opensearch.template import RENAMED
+from inference_logging.read.segments.columns import OTHER, RESOURCE
+from inference_logging.ship.opensearch import RENAMED
 from tests.kit.servers import free_port
 from tests.ship.programs import Program, installed
 from tests.tools.tools import tool

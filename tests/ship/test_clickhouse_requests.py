@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from inference_logging.ship.clickhouse.place import Place
-from inference_logging.ship.clickhouse.schema import COLUMNS, OBJECTS, statements
+from inference_logging.ship.clickhouse import Place
+from inference_logging.ship.clickhouse_schema import COLUMNS, OBJECTS, statements
 from inference_logging.ship.line import Destination, Line
 from tests.kit.segment_files import log
 from tests.kit.servers import free_port

@@ -18,8 +18,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from inference_logging.errors import ConfigError
 from inference_logging.read.times import unix_nano
 from inference_logging.record.config import Config
-from inference_logging.ship.destinations import open_destination
 from inference_logging.ship.line import Destination, Line
+from inference_logging.ship.opening import open_destination
 from tests.kit.segment_files import log, request
 from tests.kit.servers import free_port
 from tests.ship.endpoint import Collector

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from inference_logging.ship.opensearch.template import RENAMED, template
+from inference_logging.ship.opensearch import RENAMED, template
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.support import FRAMING, parse, wait_until
 from tests.ship.arrived import Record, compare

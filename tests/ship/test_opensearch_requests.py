@@ -15,12 +15,10 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from inference_logging.read.segments.rows import COLUMNS
+from inference_logging.read.segments.columns import COLUMNS
 from inference_logging.record.config.parameters.shipping import DESTINATIONS
 from inference_logging.ship.line import Destination, Line
-from inference_logging.ship.opensearch.documents import action, identity
-from inference_logging.ship.opensearch.place import Place
-from inference_logging.ship.opensearch.template import FIELDS, MESSAGES, RENAMED, template
+from inference_logging.ship.opensearch import FIELDS, MESSAGES, RENAMED, Place, action, identity, template
 from tests.kit.command_line import run
 from tests.kit.segment_files import BOOT_ID, log, request
 from tests.kit.servers import free_port

@@ -11,12 +11,11 @@ import duckdb
 import orjson
 import pytest
 
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.rows import COLUMNS, OTHER, row
+from inference_logging.read.segments.columns import COLUMNS, OTHER, RESOURCE, row
 from inference_logging.segments import segments
-from inference_logging.ship.clickhouse.rows import row_line
-from inference_logging.ship.clickhouse.schema import COLUMNS as OF_CLICKHOUSE
-from inference_logging.ship.clickhouse.schema import OBJECTS, TEXTS, statements, text
+from inference_logging.ship.clickhouse import row_line
+from inference_logging.ship.clickhouse_schema import COLUMNS as OF_CLICKHOUSE
+from inference_logging.ship.clickhouse_schema import OBJECTS, TEXTS, statements, text
 from inference_logging.ship.line import Line
 from inference_logging.ship.s3.place import MANIFESTS, Place
 from inference_logging.ship.s3.reading import AT_ONCE, ahead, manifests

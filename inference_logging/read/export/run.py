@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -78,8 +77,6 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
         with path.open("wb") as file:  # a pipe or a device can't be replaced
             yield file
         return
-    if not path.parent.exists():
-        raise FileNotFoundError(errno.ENOENT, "No such directory", str(path.parent))
     partial = path.with_name(path.name + PARTIAL)
     try:
         # Another one than what a user of this machine may have put there.

@@ -55,7 +55,6 @@ class Guard:
     """Lets through to ``app`` what may ask, without the token in its path. Every answer gets ``HEADERS``."""
 
     def __init__(self, app: App, token: str, hosts: Iterable[bytes]) -> None:
-        """Guard ``app``."""
         self._app, self._token = app, token.encode("ascii")
         self._hosts = frozenset(hosts)
         self._origins = frozenset(b"http://" + host for host in self._hosts)
