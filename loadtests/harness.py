@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import shutil
 import signal
@@ -23,8 +22,6 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import IO, Any, Final, NamedTuple
@@ -220,7 +217,8 @@ def children(pid: int) -> list[int]:
 def get(url: str, body: object = None, timeout_s: float = 10.0) -> bytes:
     """Return an answer's body; ``body`` is posted as JSON."""
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=timeout_s) as answer:
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         content: bytes = answer.read()
         return content
 
@@ -244,10 +242,14 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
+def segments(logs: Path) -> list[Path]:
+    """Return the plain segments below a directory."""
+    return [path for path in logs.rglob("*.jsonl") if not path.is_symlink()]
+
+
 def lines(logs: Path, words: bytes) -> list[bytes]:
     """Return the lines of all segments that have these words."""
-    segments = [path for path in logs.glob("*.jsonl") if not path.is_symlink()]
-    return [line for path in segments for line in path.read_bytes().splitlines() if words in line]
+    return [line for path in segments(logs) for line in path.read_bytes().splitlines() if words in line]
 
 
 def check_books(logs: Path, queues: Path, answered: int, records: int) -> None:
@@ -391,17 +393,11 @@ def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
 
 
 def machine() -> dict[str, str]:
-    """Return date, processor, kernel, interpreter with its build, load, and packages that figures depend on."""
+    """Return what is known about the machine, the interpreter's build and the load among it, as text."""
     place = bench_machine.machine()
-    packages = ("uvicorn", "uvloop", "httptools", "fastapi", "starlette", "inferlog")
-    return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "processor": f"{place['cpu']}, {place['cores']} cores usable",
-        "kernel": f"{platform.system()} {place['kernel']}",
-        "python": f"{platform.python_implementation()} {place['python']}, {_build()}",
-        "load average": " ".join(f"{value:.2f}" for value in place["load"]),
-        "packages": ", ".join(f"{name} {version(name)}" for name in packages),
-    }
+    load = " ".join(f"{value:.2f}" for value in place.pop("load"))  # type: ignore[misc]
+    python = f"{place['python']}, {_build()}"
+    return {name: str(value) for name, value in place.items()} | {"python": python, "load average": load}
 
 
 def _build() -> str:

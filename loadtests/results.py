@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 
 from inference_logging.prove.bench.machine import machine
 from inference_logging.prove.bench.result import Result
-from loadtests.cost.goals import goals
+from loadtests.cost.bench_peers import goals
 from loadtests.results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent

@@ -24,7 +24,7 @@ bench-instructions: build ## Count what the request path executes; fails above +
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
 	mkdir -p build/bench-peers
 	$(VENV)/bin/inference-logging bench --json > build/bench-peers/result.json
-	$(PYTHON) -m loadtests.cost.bench_fapilog --json build/bench-peers/fapilog.json
+	$(PYTHON) -m loadtests.cost.bench_peers --json build/bench-peers/fapilog.json
 
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
 	$(PYTHON) -m loadtests.cost.growth $(BENCH_OPTIONS)

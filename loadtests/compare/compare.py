@@ -98,7 +98,7 @@ def compare(plan: argparse.Namespace) -> bool:
     notes = list(remarks(measured))
     for scenario, rows in measured.items():
         print(f"\n{table(scenario, rows).text()}")
-    facts = {"command": command, "cores": str(cores), **machine()}
+    facts = {**machine(), "command": command, "pinned": str(cores)}
     print("", *notes, f"report: {write_report(plan.out, measured, facts, notes)}", sep="\n")
     return all(row.books.balanced and not row.failures for rows in measured.values() for row in rows)
 
@@ -172,38 +172,31 @@ def write_report(out: Path, measured: Rows, facts: dict[str, str], remarks: Sequ
 
 def _plots(scenario: str, rows: Sequence[Row]) -> list[Plot]:
     """Return req/s, its ratio, CPU per request and latency; each also in words."""
-    rates = {"unit": "1/s", "series": [_spreads([row.rps for row in rows])]}
-    ratios = {
-        "unit": "x", "mark": "dot", "rules": [{"value": GOAL, "name": f"goal {GOAL}"}],
-        "series": [_spreads([row.rps_ratio for row in rows])],
-    }  # fmt: skip
-    cpu = {"unit": "s", "series": [_spreads([row.cpu_us for row in rows], 1e-6)]}
-    times = {
-        "unit": "s", "mark": "dot", "log": False,
-        "series": [
-            {"name": "p50", "values": [row.p50_ms * 1e-3 for row in rows]},
-            {"name": "p99", "values": [row.p99_ms * 1e-3 for row in rows]},
-        ],
-    }  # fmt: skip
-    shown: dict[str, tuple[dict[str, Any], Callable[[Row], str]]] = {
-        "Requests per second": (rates, lambda row: number_text(row.rps.value)),
-        f"Requests per second ÷ {BASE}": (ratios, lambda row: str(row.rps_ratio)),
-        "Server CPU per request": (cpu, lambda row: f"{number_text(row.cpu_us.value)} µs"),
-        "Latency": (times, lambda row: f"p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms"),
-    }
-    labels = {"labels": [row.mode for row in rows], "ours": ["ours"]}
+
+    def plot(title: str, unit: str, series: list[dict[str, Any]], text: Callable[[Row], str], **more: Any) -> Plot:
+        words = "; ".join(f"{row.mode}: {text(row)}" for row in rows) + "."
+        data = {"labels": [row.mode for row in rows], "ours": ["ours"], "unit": unit, "series": series, **more}
+        return Plot(f"{scenario}-{title.partition(' ÷')[0].lower().replace(' ', '-')}", title, words, "bars", data)
+
+    def spreads(of: str, factor: float = 1.0) -> list[dict[str, Any]]:
+        every, ends = [getattr(row, of) for row in rows], {"values": "value", "low": "low", "high": "high"}
+        return [{"name": "", **{key: [getattr(one, end) * factor for one in every] for key, end in ends.items()}}]
+
+    times = [{"name": name, "values": [getattr(row, f"{name}_ms") * 1e-3 for row in rows]} for name in ("p50", "p99")]
+    goal = [{"value": GOAL, "name": f"goal {GOAL}"}]
     return [
-        Plot(
-            f"{scenario}-{place}", title, "; ".join(f"{row.mode}: {text(row)}" for row in rows) + ".", "bars",
-            {**labels, **data},
-        )
-        for place, (title, (data, text)) in enumerate(shown.items())
-    ]  # fmt: skip
-
-
-def _spreads(spreads: Sequence[Interval], factor: float = 1.0) -> dict[str, Any]:
-    ends = {"values": "value", "low": "low", "high": "high"}
-    return {"name": "", **{key: [getattr(one, end) * factor for one in spreads] for key, end in ends.items()}}
+        plot("Requests per second", "1/s", spreads("rps"), lambda row: number_text(row.rps.value)),
+        plot(f"Ratio to {BASE}", "x", spreads("rps_ratio"), lambda row: str(row.rps_ratio), mark="dot", rules=goal),
+        plot("Server CPU per request", "s", spreads("cpu_us", 1e-6), lambda row: f"{number_text(row.cpu_us.value)} µs"),
+        plot(
+            "Latency",
+            "s",
+            times,
+            lambda row: f"p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms",
+            mark="dot",
+            log=False,
+        ),
+    ]
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool
     print(f"records = requests: {books}; failed requests: {chat['failures']}")
     print(f"{WARM_UP_REQUESTS} of these requests are not the trace's: they warmed the server up before it.")
     _begin("where things lie")
-    for segment in sorted(path for path in logs.glob("*.jsonl") if not path.is_symlink()):
+    for segment in sorted(harness.segments(logs)):
         print(f"segment   {os.path.relpath(segment)}  ({segment.stat().st_size:,} bytes)")
     print(f"newest    {os.path.relpath(logs / 'latest')}")
     print(f"a page    .venv/bin/inference-logging stats {os.path.relpath(logs)} --html report.html")

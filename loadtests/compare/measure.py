@@ -9,7 +9,6 @@ used, and req/s says something about the server only where that is close to 1.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import shutil
@@ -114,23 +113,17 @@ class ServerUnderTest(NamedTuple):
         return f"http://{HOST}:{self.port}"
 
     def request(self, path: str, body: dict[str, Any] | None = None, times: int = 1) -> bytes:
-        """Send a request `times` times over one connection and return the last answer's body, whatever its status.
+        """Send a request `times` times and return the last answer's body.
 
         The socket listens before the process runs, so the first answer also shows that the server is up.
-        Raises ``ServerError`` if it is not within 30 s.
+        Raises ``ServerError`` if it is not within 30 s, or says that it failed.
         """
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=DEADLINE_S)
-        payload = None if body is None else json.dumps(body)
         answer = b""
         try:
             for _ in range(times):
-                method = "GET" if body is None else "POST"
-                connection.request(method, path, payload, {"content-type": "application/json"})
-                answer = connection.getresponse().read()
+                answer = harness.get(f"{self.url}{path}", body, DEADLINE_S)
         except OSError as error:
             raise ServerError(f"mode {self.mode}: no answer on {path}: {error}\n{self._tail()}") from error
-        finally:
-            connection.close()
         return answer
 
     def cpu_s(self) -> float:

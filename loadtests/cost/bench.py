@@ -33,7 +33,6 @@ from loadtests.cost.loggers import (
     DRAIN_S,
     EVENT,
     FIELDS,
-    Ours,
     emit_many,
     emit_until_accepted,
     fitting_queue_bytes,
@@ -104,7 +103,7 @@ def _drain_full_queue(queue_bytes: int, **redaction: tuple[str, ...]) -> tuple[i
         os.sched_setaffinity(0, {max(cores)})
         try:
             start = time.perf_counter()
-            drainer = Logger(filler.logger.config.model_copy(update={"listener": "thread"}))
+            drainer = Logger(filler.config.model_copy(update={"listener": "thread"}))
         finally:
             os.sched_setaffinity(0, cores - {max(cores)} or cores)
         with drainer:
@@ -112,25 +111,25 @@ def _drain_full_queue(queue_bytes: int, **redaction: tuple[str, ...]) -> tuple[i
             taken_s = time.perf_counter() - start
             published = drainer.stats()["listener"]
         os.sched_setaffinity(0, cores)
-        books = filler.logger.stats()
+        books = filler.stats()
         if not books["accepted"] == books["written"] == count:
             raise RuntimeError(f"{count} records emitted, but the books say {books}")
     return published["bytes_written"], count, taken_s, published["listener_cpu_s"]
 
 
-def _fill(filler: Ours) -> int:
-    count = 0
-    while filler.logger.stats()["bytes_in_queue"] < 0.75 * filler.logger.config.queue_bytes:
-        emit_many(filler.emit, BATCH)
+def _fill(filler: Logger) -> int:
+    count, emit = 0, filler.event(EVENT, FIELDS)
+    while filler.stats()["bytes_in_queue"] < 0.75 * filler.config.queue_bytes:
+        emit_many(emit, BATCH)
         count += BATCH
     return count
 
 
-def _wait_until_empty(filler: Ours) -> None:
+def _wait_until_empty(filler: Logger) -> None:
     patience = time.monotonic() + DRAIN_S
-    while filler.logger.stats()["in_queue"]:
+    while filler.stats()["in_queue"]:
         if time.monotonic() > patience:
-            raise RuntimeError(f"the listener did not write everything within {DRAIN_S} s: {filler.logger.stats()}")
+            raise RuntimeError(f"the listener did not write everything within {DRAIN_S} s: {filler.stats()}")
         time.sleep(0.0005)
 
 
@@ -221,22 +220,19 @@ def verify(quick: bool) -> Report:
 
 def _write(directory: Path, size_bytes: int) -> int:
     with ours(directory) as logger:
+        emit = logger.event(EVENT, FIELDS)
         while _size(directory) < size_bytes:
-            emit_until_accepted(logger.emit, RECORDS)
-            logger.logger.flush()
+            emit_until_accepted(emit, RECORDS)
+            logger.flush()
     return _size(directory)
 
 
 def _size(directory: Path) -> int:
-    return sum(path.stat().st_size for path in _segments(directory))
-
-
-def _segments(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*.jsonl") if not path.is_symlink()]
+    return sum(path.stat().st_size for path in harness.segments(directory))
 
 
 def _assert_balanced(directory: Path) -> None:
-    directories = sorted({path.parent for path in _segments(directory)})
+    directories = sorted({path.parent for path in harness.segments(directory)})
     standard_output, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     try:
@@ -249,7 +245,7 @@ def _assert_balanced(directory: Path) -> None:
 
 def _assert_dense(directory: Path) -> None:
     sequences: set[int] = set()
-    for path in _segments(directory):
+    for path in harness.segments(directory):
         with path.open("rb") as lines:
             sequences.update(record["seq"] for record in map(orjson.loads, lines) if "seq" in record)
     assert len(sequences) == max(sequences) + 1
@@ -307,8 +303,7 @@ async def _many(commit: Commit, seconds: float) -> tuple[float, int]:
 
 
 def _ours(directory: Path, seconds: float) -> tuple[float, float]:
-    with ours(directory, audit="on", audit_directory=directory / "audit") as opened:
-        logger = opened.logger
+    with ours(directory, audit="on", audit_directory=directory / "audit") as logger:
 
         def batches() -> int:
             return int(logger.stats()["audit"]["listener"]["batches_written"])

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from inference_logging import Config, Logger
 from loadtests.harness import memory_directory, scratch_directory
@@ -40,18 +40,11 @@ def our_config(directory: Path, **settings: Any) -> Iterator[Config]:
         yield Config(directory=directory, queue_directory=queues, **settings)
 
 
-class Ours(NamedTuple):
-    """Our logger, open, with the event of the benchmark."""
-
-    logger: Logger
-    emit: Emit
-
-
 @contextmanager
-def ours(directory: Path, **settings: Any) -> Iterator[Ours]:
+def ours(directory: Path, **settings: Any) -> Iterator[Logger]:
     """Open our logger with segments in ``directory``."""
     with our_config(directory, **settings) as config, Logger(config) as logger:
-        yield Ours(logger, logger.event(EVENT, FIELDS))
+        yield logger
 
 
 def emit_many(emit: Emit, count: int) -> None:
@@ -61,14 +54,11 @@ def emit_many(emit: Emit, count: int) -> None:
         emit(method, path, status, duration_s, model, stream, error, tokens, user, cost)
 
 
-def emit_until_accepted(emit: Emit, count: int, wait_s: float = 50e-6) -> int:
-    """Emit ``count`` records, each again after ``wait_s`` while it is refused; return the number of refusals."""
-    refused = 0
+def emit_until_accepted(emit: Emit, count: int, wait_s: float = 50e-6) -> None:
+    """Emit ``count`` records, each again after ``wait_s`` while it is refused."""
     for _ in range(count):
         while not emit(*VALUES):
-            refused += 1
             time.sleep(wait_s)
-    return refused
 
 
 def empty_call(

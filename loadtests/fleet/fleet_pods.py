@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.cli import native
-from inference_logging.prove.bench.configurations_round import STREAM, application, ignore
+from inference_logging.prove.bench.configurations_round import STREAM, application, dropped, ignore
 from loadtests.compare import arrivals
 from loadtests.compare.arrivals import Arrival
 
@@ -201,8 +201,7 @@ class Pod:
 
     def _note(self, logger: Logger) -> None:
         stats = logger.stats()
-        dropped = sum(count for reasons in stats["dropped"].values() for count in reasons.values())
-        note = Note(int(stats["boot_id"], 16), os.getpid(), stats["accepted"], dropped, self._served)
+        note = Note(int(stats["boot_id"], 16), os.getpid(), stats["accepted"], dropped(logger), self._served)
         self._book.write(self._pod, self._life, note)
 
     async def _serve(self, app: InferenceLoggingMiddleware, logger: Logger) -> None:

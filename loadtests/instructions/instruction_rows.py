@@ -4,6 +4,8 @@ Started by `bench_instructions` below valgrind, with the path of the compiled `c
 A row has parts with weights: the work with logging, and the same work without it, which is taken off. Nothing listens,
 so all that runs is what the loop runs; the queue has room for every record. A coroutine is driven by hand, so that no
 event loop is in the counts.
+
+The row that uses `current_request` imports it: a process that has imported it pays for it in each request.
 """
 
 from __future__ import annotations
@@ -22,11 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from inference_logging import Config, InferenceLoggingMiddleware, Logger, current_request, get_logger
-from inference_logging.cli import native
+from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.prove.bench.configurations_round import GET, ignore
 from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send
-from loadtests.cost.loggers import EVENT, FIELDS, emit_many, empty_call
 
 ROOT: Final = Path(__file__).parents[2]
 COUNT: Final = 256
@@ -108,6 +108,7 @@ class Rows:
 
     def sets(self) -> Row:
         """Serve the GET by an application that sets an id and an attribute of the request."""
+        from inference_logging import current_request
 
         async def setting(scope: Scope, receive: Receive, send: Send) -> None:
             request = current_request()
@@ -142,6 +143,8 @@ class Rows:
 
     def emit(self) -> Row:
         """Emit an event with ten fields."""
+        from loadtests.cost.loggers import EVENT, FIELDS, emit_many, empty_call
+
         call = self._stack.enter_context(Logger(self.config)).event(EVENT, FIELDS)
         return self._calls(lambda count: emit_many(call, count), lambda count: emit_many(empty_call, count))
 
@@ -207,6 +210,8 @@ class Rows:
         return prepare
 
     def _recovery(self, filler: subprocess.Popen[str], times: int, count: int) -> Work:
+        from inference_logging.cli import native
+
         assert filler.stdin
         assert filler.stdout
         print(times * count, file=filler.stdin, flush=True)

@@ -50,7 +50,7 @@ _BEGUN: Final = datetime(2026, 11, 20, tzinfo=timezone.utc)
 _MEAN_GAP_S: Final = 0.01
 _ERRORS: Final = ("RuntimeError", "TimeoutError", "ValueError", "EngineDeadError")
 _ROUTES: Final = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/healthz/{probe}")
-_OPERATIONS: Final = ("chat", "text_completion", "embeddings", None)
+_OPERATIONS: Final = ("chat", "text_completion", "embeddings")
 
 
 _PODS: Final = (
@@ -270,36 +270,34 @@ def _lines(source: random.Random, models: Sequence[str], pod: int, boot_id: str,
     while True:
         at += timedelta(seconds=source.expovariate(1 / _MEAN_GAP_S))
         seq += 1
-        head = f'{{"timestamp":"{_stamp(at, source.randrange(1000))}","severity_text":'
-        ids = f'"boot_id":"{boot_id}","pid":{200 + pod},"seq":{seq}'
         kind = source.random()
-        if kind < 0.03:
-            yield _log(source, head, ids)
-        elif kind < 0.033:
-            yield _statistics(source, head, ids)
-        else:
-            yield _request(source, models, head, ids)
+        name = "log" if kind < 0.03 else "engine.stats" if kind < 0.033 else "request"
+        fields = _request(source, models) if name == "request" else _log(source) if name == "log" else _stats(source)
+        severity = "INFO" if fields.get("outcome", "ok") == "ok" else "ERROR"
+        head = {"timestamp": _stamp(at, source.randrange(1000)), "severity_text": severity, "event_name": name}
+        yield orjson.dumps({**head, "boot_id": boot_id, "pid": 200 + pod, "seq": seq, **fields}) + b"\n"
 
 
-def _log(source: random.Random, head: str, ids: str) -> bytes:
+def _ids(source: random.Random) -> dict[str, Any]:
+    trace, span, request = (f"{source.getrandbits(bits):0{bits // 4}x}" for bits in (128, 64, 64))
+    return {"trace_id": trace, "span_id": span, "trace_flags": "01", "request_id": request}
+
+
+def _log(source: random.Random) -> dict[str, Any]:
     tokens = source.randrange(4000)
-    return (
-        f'{head}"INFO","event_name":"log",{ids},"trace_id":"{source.getrandbits(128):032x}","span_id":'
-        f'"{source.getrandbits(64):016x}","trace_flags":"01","request_id":"{source.getrandbits(64):016x}","logger":'
-        f'"app.generate","message":"retrieved {tokens} tokens from \\"cache\\" shard {tokens % 7}","attributes":'
-        f'{{"n":{tokens},"shard":"s{tokens % 7}"}}}}\n'
-    ).encode()
+    message = f'retrieved {tokens} tokens from "cache" shard {tokens % 7}'
+    attributes = {"n": tokens, "shard": f"s{tokens % 7}"}
+    return {**_ids(source), "logger": "app.generate", "message": message, "attributes": attributes}
 
 
-def _statistics(source: random.Random, head: str, ids: str) -> bytes:
-    return (
-        f'{head}"INFO","event_name":"engine.stats",{ids},"engine.running":{source.randrange(64)},"engine.waiting":'
-        f'{source.randrange(20)},"engine.kv_cache_usage":{source.random():.6f},"engine.prefix_cache_hits":'
-        f"{source.randrange(10000)}}}\n"
-    ).encode()
+def _stats(source: random.Random) -> dict[str, Any]:
+    return {
+        "engine.running": source.randrange(64), "engine.waiting": source.randrange(20),
+        "engine.kv_cache_usage": round(source.random(), 6), "engine.prefix_cache_hits": source.randrange(10000),
+    }  # fmt: skip
 
 
-def _request(source: random.Random, models: Sequence[str], head: str, ids: str) -> bytes:
+def _request(source: random.Random, models: Sequence[str]) -> dict[str, Any]:
     route = source.choices(range(4), (70, 15, 12, 3))[0]
     chance = source.random()
     outcome = "ok" if chance > 0.02 else "error" if chance > 0.01 else "client_disconnect"
@@ -308,29 +306,28 @@ def _request(source: random.Random, models: Sequence[str], head: str, ids: str) 
     inputs, outputs = source.randrange(20, 6000), max(1, int(duration * source.uniform(20, 60)))
     queued = round(first * source.uniform(0.1, 0.6), 6)
     tenant = min(int(source.paretovariate(1.1)), 300)
-    model = models[source.randrange(len(models))]
-    path = _ROUTES[route] if route < 3 else f"/healthz/{source.randrange(50)}"
-    status = {"ok": 200, "error": 500, "client_disconnect": 200}[outcome]
-    error = f',"error.type":"{_ERRORS[source.randrange(4)]}"' if outcome == "error" else ""
-    operation = f',"gen_ai.operation.name":"{_OPERATIONS[route]}"' if route < 3 else ""
-    return (
-        f'{head}"{"INFO" if outcome == "ok" else "ERROR"}","event_name":"request",{ids},"trace_id":'
-        f'"{source.getrandbits(128):032x}","span_id":"{source.getrandbits(64):016x}","trace_flags":"01","request_id":'
-        f'"{source.getrandbits(64):016x}","client_request_id":"{source.getrandbits(128):032x}","outcome":"{outcome}"'
-        f'{error},"http.request.method":"POST","url.path":"{path}","http.route":"{_ROUTES[route]}",'
-        f'"network.protocol.version":"1.1","client.address":"10.0.{tenant % 8}.{source.randrange(250)}",'
-        f'"http.response.status_code":{status},"http.request.body.size":{inputs * 4},"http.response.body.size":'
-        f'{outputs * 180},"duration_s":{duration!r},"chunks":{chunks},"gen_ai.response.time_to_first_chunk":{first!r},'
-        f'"chunk_gap_min_us":{source.randrange(8000)},"chunk_gap_mean_us":{int(duration / chunks * 1e6)},'
-        f'"chunk_gap_max_us":{source.randrange(8000, 90000)}{operation},"gen_ai.request.model":"{model}",'
-        f'"gen_ai.request.stream":true,"gen_ai.request.max_tokens":1024,"gen_ai.request.temperature":0.7,'
-        f'"gen_ai.response.id":"chatcmpl-{source.getrandbits(96):024x}","gen_ai.response.model":"{model}",'
-        f'"gen_ai.response.finish_reasons":["stop"],"gen_ai.usage.input_tokens":{inputs},"gen_ai.usage.output_tokens":'
-        f'{outputs},"gen_ai.usage.cache_read.input_tokens":{inputs // 3},"tenant.id":"tenant-{tenant}","enduser.id":'
-        f'"user-{tenant * 37 % 5000}","sampled_by":"head","adjusted_count":1.0,"usage_source":"response",'
-        f'"engine.queued_s":{queued!r},"engine.prefill_s":{round(first - queued, 6)!r},"engine.decode_s":'
-        f'{round(duration - first, 6)!r},"engine.finish_reasons":["stop"]}}\n'
-    ).encode()
+    model = source.choice(models)
+    error = {"error.type": source.choice(_ERRORS)} if outcome == "error" else {}
+    operation = {"gen_ai.operation.name": _OPERATIONS[route]} if route < len(_OPERATIONS) else {}
+    return {
+        **_ids(source), "client_request_id": f"{source.getrandbits(128):032x}", "outcome": outcome, **error,
+        "http.request.method": "POST",
+        "url.path": _ROUTES[route] if route < len(_OPERATIONS) else f"/healthz/{source.randrange(50)}",
+        "http.route": _ROUTES[route], "network.protocol.version": "1.1",
+        "client.address": f"10.0.{tenant % 8}.{source.randrange(250)}",
+        "http.response.status_code": 500 if outcome == "error" else 200, "http.request.body.size": inputs * 4,
+        "http.response.body.size": outputs * 180, "duration_s": duration, "chunks": chunks,
+        "gen_ai.response.time_to_first_chunk": first, "chunk_gap_min_us": source.randrange(8000),
+        "chunk_gap_mean_us": int(duration / chunks * 1e6), "chunk_gap_max_us": source.randrange(8000, 90000),
+        **operation, "gen_ai.request.model": model, "gen_ai.request.stream": True, "gen_ai.request.max_tokens": 1024,
+        "gen_ai.request.temperature": 0.7, "gen_ai.response.id": f"chatcmpl-{source.getrandbits(96):024x}",
+        "gen_ai.response.model": model, "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.usage.input_tokens": inputs, "gen_ai.usage.output_tokens": outputs,
+        "gen_ai.usage.cache_read.input_tokens": inputs // 3, "tenant.id": f"tenant-{tenant}",
+        "enduser.id": f"user-{tenant * 37 % 5000}", "sampled_by": "head", "adjusted_count": 1.0,
+        "usage_source": "response", "engine.queued_s": queued, "engine.prefill_s": round(first - queued, 6),
+        "engine.decode_s": round(duration - first, 6), "engine.finish_reasons": ["stop"],
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

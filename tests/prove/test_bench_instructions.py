@@ -19,7 +19,7 @@ from loadtests import harness
 from loadtests.instructions import bench_instructions
 from loadtests.instructions.bench_instructions import FIGURES, Counts, Toolchain
 from loadtests.turns import bench_turns
-from loadtests.turns.bench_turns_arms import COMPARED, LOGGED, OURS, THINNEST_AGAIN
+from loadtests.turns.bench_turns_arms import COMPARED, LOGGED, OURS, THINNEST_AGAIN, WITH_AND_WITHOUT
 from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
 from loadtests.turns.bench_turns_rows import Block, Case, doubt, verdict
@@ -294,6 +294,18 @@ def test_a_server_has_an_arm_for_each_package_and_records_what_ours_served() -> 
         found = server.measure(load, "/v1/chat/completions", Case("POST", 2))
         server.stop()  # raises unless each request to an arm of ours has its record
     assert all(min(block) > 0 for block in found)
+
+
+@pytest.mark.servers
+def test_the_server_of_the_turns_gives_whole_blocks_and_its_books_balance() -> None:
+    with bench_turns.running(WITH_AND_WITHOUT) as server:
+        server.ask("restart?2")
+        for _ in range(2 * 3 * 4 + 1):
+            assert harness.get(f"http://{harness.HOST}:{server.port}/trivial", timeout_s=bench_turns.START_S) == b"ok"
+        blocks = server.ask("pause")["blocks"]
+        server.stop()
+    assert len(blocks) == 3  # the first one warms up
+    assert all(len(block) == 3 and min(block) > 0 for block in blocks)
 
 
 @pytest.mark.servers

@@ -22,8 +22,8 @@ from inference_logging.prove.bench.result import FIGURES, Result
 from inference_logging.prove.bench.text import bytes_text, share_text, time_text
 from inference_logging.read.stats.interval import quantile
 from loadtests import results
-from loadtests.cost import bench_fapilog
-from loadtests.cost.goals import goals
+from loadtests.cost import bench_peers
+from loadtests.cost.bench_peers import goals
 from tests.kit.command_line import run
 
 LOSSY = {"fapilog", "fapilog-production", "opentelemetry"}
@@ -262,8 +262,8 @@ def test_the_example_prints_tables() -> None:
 @pytest.mark.servers
 def test_the_method_of_fapilog_counts_every_record_of_the_burst() -> None:
     pytest.importorskip("fapilog", reason="fapilog is not installed")
-    result = bench_fapilog.compared(1, lambda _step: None, quick=True)
-    assert [goal["verdict"] for goal in bench_fapilog.goals(result)][1:] == ["reached", "reached"]
+    result = bench_peers.compared(1, lambda _step: None, quick=True)
+    assert [goal["verdict"] for goal in bench_peers.goals_of_method(result)][1:] == ["reached", "reached"]
     burst = result["bursts"]["ours"]
     assert (burst["submitted"], burst["arrived"], burst["unexplained"]) == (500, 500, 0)
 

@@ -1,10 +1,12 @@
-"""fapilog's own benchmark for it and for ours, with what this project wants to reach by it: of ``make bench-peers``.
+"""What this project wants to reach beside other ways of logging, and fapilog's own benchmark: ``make bench-peers``.
 
-    python -m loadtests.cost.bench_fapilog [--quick] [--json PATH]
+    python -m loadtests.cost.bench_peers [--quick] [--json PATH]
 
 A slow sink: one that takes 2 ms per record; only the calls are timed, one by one. Burst: 20,000 calls into that sink,
 after 2,000 of warm-up that count as well; then the logger is drained. What its method measures besides,
 `inference-logging bench` measures of both.
+
+Goals are ratios in one run: of what `inference-logging bench` found, and of fapilog's method, which is measured here.
 
 A record is a message and one payload of 256 bytes. Both have their defaults; the slow sink of ours is a reader of a
 Unix socket that takes 2 ms for each line. Each part runs in a process of its own.
@@ -17,22 +19,25 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict, cast
 
 from inference_logging.prove.bench.child import child, places
+from inference_logging.prove.bench.configurations_round import dropped
+from inference_logging.prove.bench.loops import Timings, closed, space
+from inference_logging.prove.bench.peers import OURS
+from inference_logging.prove.bench.record import Call
+from inference_logging.prove.bench.result import Cell, Estimate, Result
 from inference_logging.read.stats.interval import ratio
 from loadtests import harness
-from loadtests.cost.goals import Goal, exactly, judged
 
-MODULE: Final = "loadtests.cost.bench_fapilog"
+MODULE: Final = "loadtests.cost.bench_peers"
 ROUNDS: Final = 3
 SLOW_S: Final = 0.002
 PAYLOAD: Final = "x" * 256
@@ -41,12 +46,117 @@ _MESSAGE: Final = "benchmark"
 _DRAIN_S: Final = 90.0
 """A burst needs 22,000 × 2 ms."""
 _START_S: Final = 60.0
+_SMALL: Final = 256
+
+
+class Goal(TypedDict):
+    """A goal and its verdict: `reached`, `not reached` or `not measured`, the last two with a reason behind a colon."""
+
+    name: str
+    goal: str
+    value: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+def goals(result: Result) -> list[Goal]:
+    """Return our goals for what `inference-logging bench` finds, with their verdicts."""
+    return [_tail(result), _arrived(result), *_native_logger(result)]
+
+
+def judged(
+    name: str,
+    wanted: str,
+    found: Estimate | None,
+    reached: Callable[[float], bool],
+    reason: str = "not asked for",
+    missed: str = "",
+) -> Goal:
+    """Return a goal with its verdict; ``reason``: why it was not measured, ``missed``: why it is not reached."""
+    if found is None:
+        none = {"value": None, "low": None, "high": None}
+        return cast("Goal", {"name": name, "goal": wanted, **none, "verdict": f"not measured: {reason}"})
+    verdict = "reached" if reached(found["value"]) else f"not reached: {missed}" if missed else "not reached"
+    return {"name": name, "goal": wanted, **found, "verdict": verdict}
+
+
+def exactly(value: float) -> Estimate:
+    """Return a count as a figure."""
+    return {"value": value, "low": value, "high": value}
+
+
+def _missing(result: Result, *names: str) -> str:
+    """Return why a peer has no figures."""
+    reasons = {entry["name"]: entry["missing"] for entry in result["peers"]}
+    found = ((name, reasons.get(name, "not asked for")) for name in names)
+    return "; ".join(f"{name}: {reason}" for name, reason in found if reason) or f"no closed loop with {_SMALL} B"
+
+
+def _tail(result: Result) -> Goal:
+    name = f"p99.9 of a call, 64 threads ÷ 1 thread, closed loop, {_SMALL} B, ours"
+    if (empty := _many_to_one(result, "empty")) is not None:
+        name += f" (the empty call: {empty['value']:.2f})"
+    reason = f"needs {OURS} with 1 and 64 threads"
+    return judged(name, "≤ 2", _many_to_one(result, OURS), lambda value: value <= 2, reason)
+
+
+def _many_to_one(result: Result, peer: str) -> Estimate | None:
+    return _quotient(_of_rounds(result, peer, 64, "p999_ns"), _of_rounds(result, peer, 1, "p999_ns"))
+
+
+def _of_rounds(result: Result, peer: str, threads: int, figure: str) -> dict[int, float]:
+    """Return a figure of the closed loop with small records, by round; without the rounds that lack it."""
+    cells = (cell for cell in result["cells"] if (cell["peer"], cell["threads"]) == (peer, threads))
+    rounds = [found for cell in cells if (cell["loop"], cell["record_bytes"]) == ("closed", _SMALL)
+              for found in cell["rounds"]]  # fmt: skip
+    return {found["round"]: value for found in rounds if (value := found[figure])}
+
+
+def _quotient(above: Mapping[int, float], below: Mapping[int, float]) -> Estimate | None:
+    """Return the ratio within each round that both have; None if there is none."""
+    both = sorted(above.keys() & below.keys())
+    if not both:
+        return None
+    return cast("Estimate", ratio([above[number] for number in both], [below[number] for number in both]).as_json())
+
+
+def _arrived(result: Result) -> Goal:
+    ours = {entry["name"] for entry in result["peers"] if entry["ours"]}
+    least = [_least_arrived(cell) for cell in result["cells"] if cell["peer"] in ours]
+    known = [ratio for ratio in least if ratio is not None]
+    found = exactly(min(known)) if known and len(known) == len(least) else None
+    reason = "a cell has no figure" if least else _missing(result, OURS)
+    return judged("arrived ÷ accepted, the least of all cells of ours", "1", found, lambda value: value == 1, reason)
+
+
+def _least_arrived(cell: Cell) -> float | None:
+    ratios: list[float | None] = [found["arrived_ratio"] for found in cell["rounds"]]
+    known = [value for value in ratios if value is not None]
+    return min(known) if known and len(known) == len(ratios) and cell["problem"] is None else None
+
+
+def _native_logger(result: Result) -> list[Goal]:
+    native, queued, null = "ours-native-logger", "stdlib-queue", "stdlib-null"
+    # The median of calls timed by themselves: none waits there for the thread of the QueueHandler.
+    call = {name: _of_rounds(result, name, 1, "p50_ns") for name in (native, queued, null)}
+    below_level = {time["peer"]: dict(enumerate(time["rounds"])) for time in result["filtered"]}
+    filtered = _quotient(below_level.get(native, {}), below_level.get(null, {}))
+    return [
+        judged("native logger: enabled call, QueueHandler ÷ ours", "≥ 15", _quotient(call[queued], call[native]),
+              lambda value: value >= 15, _missing(result, native, queued),
+              "the record has ten attributes, whose dictionary the caller makes"),
+        judged("native logger: enabled call, ours ÷ the standard library's into NullHandler", "< 1",
+              _quotient(call[native], call[null]), lambda value: value < 1, _missing(result, native, null)),
+        judged("native logger: filtered-out call, ours ÷ the standard library's", "≤ 1.05", filtered,
+              lambda value: value <= 1.05, _missing(result, native, null)),
+    ]  # fmt: skip
 
 
 class Contender(NamedTuple):
     """An open logger: ``call`` makes a record; ``drain`` returns how many it counts as dropped or refused."""
 
-    call: Callable[[], object]
+    call: Call
     drain: Callable[[], int]
     arrived: Callable[[], int]
 
@@ -81,8 +191,8 @@ def compared(rounds: int, progress: Callable[[str], object], *, quick: bool) -> 
     }
 
 
-def goals(found: dict[str, Any]) -> list[Goal]:
-    """Return all goals with their verdicts."""
+def goals_of_method(found: dict[str, Any]) -> list[Goal]:
+    """Return our goals for fapilog's method, with their verdicts."""
     burst, name = found["bursts"]["ours"], "fapilog's method: "
     return [
         judged(f"{name}a call into a sink of 2 ms, ours ÷ fapilog", "≤ 1/200", found["slow_sink_ratio"],
@@ -110,20 +220,16 @@ def measure(contender: str, part: str, calls: int, files: str, memory: str) -> d
     with _opened(contender, Path(files), Path(memory)) as opened:
         if part == "burst":
             return _burst(opened, calls)
-        for _ in range(WARM_UP):
-            opened.call()
-        call, clock = opened.call, time.perf_counter_ns
-        taken = []
-        for _ in range(calls):
-            begin = clock()
-            call()
-            taken.append(clock() - begin)
-        return {"slow_mean_ns": fmean(taken), "slow_median_ns": median(taken)}
+        for number in range(WARM_UP):
+            opened.call(number)
+        timings = Timings(space(calls))
+        closed(opened.call, timings, 0, sys.maxsize)
+        return {"slow_mean_ns": fmean(timings.times()), "slow_median_ns": median(timings.times())}
 
 
 def _burst(opened: Contender, calls: int) -> dict[str, Any]:
-    for _ in range(calls):
-        opened.call()
+    for number in range(calls):
+        opened.call(number)
     refused: list[int] = []
     drain = threading.Thread(target=lambda: refused.append(opened.drain()), daemon=True)
     drain.start()
@@ -137,15 +243,14 @@ def _opened(contender: str, files: Path, memory: Path) -> Iterator[Contender]:
     if contender == "fapilog":
         yield _fapilog()
         return
-    command = [sys.executable, "-m", MODULE, "--read", str(memory / "reader"), str(files / "read")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
-        try:
-            assert reader.stdout is not None
-            reader.stdout.readline()
-            with _ours(files, memory) as opened:
-                yield opened
-        finally:
-            reader.kill()
+    command = (sys.executable, "-m", MODULE, "--read", memory / "reader", files / "read")
+    reader = harness.Child(*command, said=memory / "said")
+    try:
+        reader.hear("listening")
+        with _ours(files, memory) as opened:
+            yield opened
+    finally:
+        reader.kill()
 
 
 def _fapilog() -> Contender:
@@ -171,7 +276,7 @@ def _fapilog() -> Contender:
     sink = SlowSink()
     logger = get_logger(sinks=[sink])
     return Contender(
-        lambda: logger.info(_MESSAGE, payload=PAYLOAD),
+        lambda _: logger.info(_MESSAGE, payload=PAYLOAD),
         lambda: asyncio.run(logger.stop_and_drain()).dropped,
         lambda: sink.records,
     )
@@ -195,9 +300,9 @@ def _ours(files: Path, memory: Path) -> Iterator[Contender]:
             while seen > before:  # the reader takes what is in the socket's buffer: nothing comes for half a second
                 time.sleep(0.5)
                 seen, before = lines(), seen
-            return sum(sum(levels.values()) for levels in logger.stats()["dropped"].values())
+            return dropped(logger)
 
-        yield Contender(lambda: info(_MESSAGE, payload=PAYLOAD), drain, lines)
+        yield Contender(lambda _: info(_MESSAGE, payload=PAYLOAD), drain, lines)
 
 
 def read_slowly(path: str, output: str) -> None:
@@ -227,7 +332,7 @@ def main() -> None:
         (Path(order["files"]) / "answer.json").write_text(json.dumps(measure(**order)), encoding="utf-8")
         os._exit(0)  # without waiting for what still drains
     found = compared(1 if options.quick else ROUNDS, lambda step: print(step, flush=True), quick=options.quick)
-    verdicts = goals(found)
+    verdicts = goals_of_method(found)
     for goal in verdicts:
         print(f"{goal['name']}, goal {goal['goal']}: {goal['value']:.4g}: {goal['verdict']}")
     about = {"command": "make bench-peers", "quick": options.quick}
