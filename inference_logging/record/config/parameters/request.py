@@ -51,8 +51,8 @@ class RequestParameters(Parameters):
     )
     capture_tail_bytes: Bytes = parameter(
         2048,
-        "Last bytes of a body, copied for the same purpose, since usage and finish reason are there; events of a stream "
-        "that differ only in their text are left out. 0 = off.",
+        "Last bytes of a body, copied for the same purpose, since usage and finish reason are there; events of a "
+        "stream that differ only in their text are left out. 0 = off.",
         unit="bytes",
         limits=(0, 1 * MIB),
         advanced=True,
