@@ -11,7 +11,6 @@ mod emit;
 mod log;
 mod message;
 #[cfg(feature = "requests")]
-#[cfg(feature = "requests")]
 mod request;
 
 use std::cell::RefCell;
