@@ -1,7 +1,6 @@
 //! Records of an event: typed values, in an array or one after another.
 
-use crate::Text;
-use crate::guarded;
+use crate::failure::{Text, guarded};
 use crate::log::Log;
 use inferlog::event::{offer, push_ids, push_json};
 use queue::record::Scratch;

@@ -1,7 +1,7 @@
 //! Messages of an application, as Python's `get_logger` records them.
 
-use crate::Text;
 use crate::emit::{Value, push};
+use crate::failure::Text;
 use crate::log::Log;
 #[cfg(feature = "requests")]
 use crate::request::Request;

@@ -1,8 +1,7 @@
 //! A request of a C or C++ server: the same observer as behind the Python middleware.
 
-use crate::Text;
 use crate::emit::{Event, Value, emit};
-use crate::guarded;
+use crate::failure::{Text, guarded};
 use crate::log::Log;
 use inferlog::{Content, Ending, RequestIds};
 use queue::hex;

@@ -249,7 +249,7 @@ fn a_process_that_opens_and_closes_its_own_queue_file_is_not_taken_for_dead() {
         return;
     }
     let mut bench = Bench::new();
-    let test = "leader::alive::a_process_that_opens_and_closes_its_own_queue_file_is_not_taken_for_dead";
+    let test = "leader::a_process_that_opens_and_closes_its_own_queue_file_is_not_taken_for_dead";
     let mut process = child(test, bench.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "ready"));
@@ -387,7 +387,7 @@ fn a_process_that_was_killed_ends_as_died_and_its_torn_records_are_named() {
         die();
     }
     let mut bench = Bench::new();
-    let test = "leader::ended::a_process_that_was_killed_ends_as_died_and_its_torn_records_are_named";
+    let test = "leader::a_process_that_was_killed_ends_as_died_and_its_torn_records_are_named";
     assert!(!child(test, bench.path()).status().unwrap().success());
     bench.drain();
     let (dropped, ended) = (bench.sink.events("log.dropped"), ended(&bench));

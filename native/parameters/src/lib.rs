@@ -14,7 +14,6 @@ mod common;
 pub mod json;
 pub mod keys;
 #[cfg(feature = "json")]
-#[cfg(feature = "json")]
 mod parameters;
 mod place;
 #[cfg(feature = "json")]

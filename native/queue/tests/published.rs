@@ -137,7 +137,7 @@ fn what_the_dead_of_another_configuration_left_is_moved_aside_whole() {
         die();
     }
     let directory = tempfile::tempdir().unwrap();
-    let test = "configuration::what_the_dead_of_another_configuration_left_is_moved_aside_whole";
+    let test = "published::what_the_dead_of_another_configuration_left_is_moved_aside_whole";
     child(test, directory.path()).output().unwrap();
     let _second = of(THERE, directory.path()).unwrap();
     let aside = directory.path().join(configuration::fingerprint(HERE));

@@ -16,7 +16,6 @@ pub mod event;
 pub mod layer;
 mod log;
 pub mod message;
-#[cfg(feature = "requests")]
 #[cfg(not(feature = "listener"))]
 mod producing;
 #[cfg(feature = "requests")]

@@ -228,7 +228,7 @@ fn two_processes_whose_queue_directory_is_deleted_go_on_in_a_new_one_and_lose_no
         return;
     }
     let place = Place::new();
-    let test = "faults::gone::two_processes_whose_queue_directory_is_deleted_go_on_in_a_new_one_and_lose_nothing";
+    let test = "faults::external::two_processes_whose_queue_directory_is_deleted_go_on_in_a_new_one_and_lose_nothing";
     let mut process = Other(child(test, place.path()).stdout(Stdio::null()).spawn().unwrap());
     wait_until("the child leads", || place.path().join("ready").exists());
     let service = open(place.path());
