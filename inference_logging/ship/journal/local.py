@@ -43,7 +43,7 @@ class LocalJournal:
             connected.send(b"")
         except OSError as error:
             self.close()
-            return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+            return Sent(lines, f"{self._path}: {error.strerror or error}", type(error).__name__)
         return Sent()
 
     @staticmethod
