@@ -21,7 +21,6 @@ class ConfigError(InferenceLoggingError, ValueError):
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
-        """Collect ``problems`` into one message."""
         self.problems = tuple(problems)
         super().__init__("\n".join(("inference_logging is configured wrongly:", *(f"  {p}" for p in self.problems))))
 
@@ -49,7 +48,6 @@ class AuditError(InferenceLoggingError):
     """
 
     def __init__(self, message: str, reason: str) -> None:
-        """Describe what happened, and name the reason."""
         self.reason = reason
         super().__init__(message)
 
@@ -65,7 +63,6 @@ class MissingExtraError(InferenceLoggingError, ImportError):
     """
 
     def __init__(self, purpose: str, package: str, extra: str) -> None:
-        """Name the ``purpose``, the ``package`` and its ``extra``."""
         self.purpose, self.package, self.extra = purpose, package, extra
         super().__init__(f"{purpose} needs {package}: pip install 'inferlog[{extra}]'")
 
@@ -82,7 +79,6 @@ class CorruptLineError(InferenceLoggingError, ValueError):
     """
 
     def __init__(self, path: str, line_number: int, reason: str) -> None:
-        """Name the place and the fault."""
         self.path, self.line_number, self.reason = path, line_number, reason
         super().__init__(f"{path}:{line_number}: {reason}")
 

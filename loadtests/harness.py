@@ -1,4 +1,9 @@
-"""What benchmarks share: directories, ports, environments, servers, wrk, records, and the command line."""
+"""What benchmarks share: directories, ports, environments, servers, wrk, records, figures, and the command line.
+
+A figure is the median over interleaved rounds (each round measures every contender, so that a change of the machine's
+mood hits all of them alike). Of few rounds the lowest and highest stand beside it, of many its interval of 95 %. A goal
+is judged on the median only.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +16,21 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import IO, Any, Final, NamedTuple
 
+from inference_logging.prove.bench import machine as bench_machine
 from inference_logging.prove.bench.child import memory_directory, scratch_directory
-from loadtests.cost.bench_report import machine
+from inference_logging.prove.bench.text import number_text
+from inference_logging.read.pages.content import Table
+from inference_logging.read.stats.interval import Interval, bootstrap
 
 __all__ = ["memory_directory", "scratch_directory"]
 
@@ -97,6 +108,80 @@ def process(
         server.wait()
 
 
+class Child:
+    """A process that reads and prints lines, and whose CPU time is known exactly once it has ended."""
+
+    def __init__(self, *command: str | Path, said: Path, **options: Any) -> None:
+        """Start it in a group of its own, with ``options`` of ``Popen``; ``said`` takes its standard error."""
+        with said.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [str(one) for one in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                text=True, start_new_session=True, **options,
+            )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        self.cpu_s, self._said, self._name = 0.0, said, " ".join(map(str, command[1:4]))
+        self.begun_s = time.time()
+        self.start_cpu_s: float | None = None
+
+    def say(self, text: str) -> None:
+        """Write a line to it."""
+        print(text, file=self._input, flush=True)
+
+    def hear(self, pattern: str) -> re.Match[str]:
+        """Read until a line begins with ``pattern``; raises ``RuntimeError`` if it ends before."""
+        for line in self._output:
+            if found := re.match(pattern, line):
+                return found
+        raise self._failure()
+
+    def note_start(self) -> None:
+        """Keep what it has used so far as what its start takes."""
+        if self.start_cpu_s is None and self._process.returncode is None:
+            self.start_cpu_s = cpu_s(self._process.pid)
+
+    @property
+    def work_cpu_s(self) -> float:
+        """What it has used after its start, once it has ended."""
+        return 0.0 if self.start_cpu_s is None else self.cpu_s - self.start_cpu_s
+
+    def kill(self) -> None:
+        """End it by SIGKILL, if it has not ended, and what is left of its group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode is None:
+            self._wait()
+
+    def stop(self) -> None:
+        """Ask it to end, as soon as it catches the signal: one that has just begun would die of it."""
+        status = Path(f"/proc/{self._process.pid}/status")
+        while not int(status.read_text().partition("SigCgt:")[2].split()[0], 16) >> signal.SIGTERM - 1 & 1:
+            if "zombie" in status.read_text():
+                raise self._failure()
+            time.sleep(0.01)
+        self._process.terminate()
+
+    def end(self) -> None:
+        """Let it read that nothing more comes, and wait until it has ended; raises ``RuntimeError`` if it fails."""
+        self._input.close()
+        self._output.read()
+        self._wait()
+        if self._process.returncode:
+            raise self._failure()
+
+    def _wait(self) -> None:
+        _, status, used = os.wait4(self._process.pid, 0)
+        self.cpu_s = used.ru_utime + used.ru_stime
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        with suppress(BrokenPipeError):
+            self._input.close()
+        self._output.close()
+
+    def _failure(self) -> RuntimeError:
+        return RuntimeError(f"{self._name} ended: {self._said.read_text(encoding='utf-8')[-1000:]}")
+
+
 @contextmanager
 def listening(
     module: str, options: list[Any], variables: dict[str, str], console: Path
@@ -132,7 +217,8 @@ def children(pid: int) -> list[int]:
 def get(url: str, body: object = None, timeout_s: float = 10.0) -> bytes:
     """Return an answer's body; ``body`` is posted as JSON."""
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data), timeout=timeout_s) as answer:
+    request = urllib.request.Request(url, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         content: bytes = answer.read()
         return content
 
@@ -149,10 +235,21 @@ def wait_until_up(server: subprocess.Popen[bytes], url: str, patience_s: float, 
         time.sleep(0.05)
 
 
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long ``work`` takes."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def segments(logs: Path) -> list[Path]:
+    """Return the plain segments below a directory."""
+    return [path for path in logs.rglob("*.jsonl") if not path.is_symlink()]
+
+
 def lines(logs: Path, words: bytes) -> list[bytes]:
     """Return the lines of all segments that have these words."""
-    segments = [path for path in logs.glob("*.jsonl") if not path.is_symlink()]
-    return [line for path in segments for line in path.read_bytes().splitlines() if words in line]
+    return [line for path in segments(logs) for line in path.read_bytes().splitlines() if words in line]
 
 
 def check_books(logs: Path, queues: Path, answered: int, records: int) -> None:
@@ -193,3 +290,120 @@ def write(path: Path | None, found: object) -> None:
     """Write what was found for ``--json``, if it was given."""
     if path is not None:
         path.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+MANY: Final = 20
+"""Rounds from which on a bootstrap's interval means something."""
+
+
+class Goal(NamedTuple):
+    """A bound that a figure keeps: ``<=`` or ``>=`` with a number in the figure's unit."""
+
+    sense: str
+    bound: float
+
+    def is_reached(self, value: float) -> bool:
+        """Return whether ``value`` is on the right side of the bound."""
+        return value <= self.bound if self.sense == "<=" else value >= self.bound
+
+    def verdict(self, value: float) -> str:
+        """Return the goal and the mark."""
+        sign = "≤" if self.sense == "<=" else "≥"
+        return f"goal {sign} {self.bound:g}: {'reached' if self.is_reached(value) else 'NOT REACHED'}"
+
+
+class Figure(NamedTuple):
+    """One measured number: the median of its rounds, their spread, and the goal if there is one."""
+
+    name: str
+    unit: str
+    rounds: Sequence[float]
+    goal: Goal | None = None
+
+    @property
+    def found(self) -> Interval:
+        """The median round, with its interval, or the lowest and highest round."""
+        if len(self.rounds) >= MANY:
+            return bootstrap(self.rounds)
+        return Interval(median(self.rounds), min(self.rounds), max(self.rounds))
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the report's table."""
+        value, low, high = self.found.as_json().values()
+        spread = f"({number_text(low)} … {number_text(high)})" if len(self.rounds) > 1 else ""
+        verdict = self.goal.verdict(value) if self.goal else ""
+        return self.name, f"{number_text(value)} {self.unit}".rstrip(), spread, verdict
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figure for the file of ``--json``."""
+        goal = self.goal._asdict() if self.goal else None
+        value, low, high = self.found.as_json().values()
+        reached = self.goal.is_reached(value) if self.goal else None
+        rounds = {"median": value, "low": low, "high": high, "rounds": len(self.rounds)}
+        return {"name": self.name, "unit": self.unit, **rounds, "goal": goal, "reached": reached}
+
+
+@dataclass
+class Report:
+    """What one section found: figures in the order of their lines, and remarks that belong beside them."""
+
+    title: str
+    figures: list[Figure] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def add(self, name: str, unit: str, rounds: Iterable[float], goal: Goal | None = None) -> None:
+        """Add a figure."""
+        self.figures.append(Figure(name, unit, [float(value) for value in rounds], goal))
+
+    def print(self) -> None:
+        """Print title, figures and remarks."""
+        heads = ("", "median", "rounds", "verdict")
+        remarks = "\n".join(f"  - {remark}" for remark in self.remarks)
+        table = Table(f"\n{self.title}", heads, [figure.cells() for figure in self.figures], remarks)
+        print(table.text(), flush=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the section for the file of ``--json``."""
+        figures = [figure.as_json() for figure in self.figures]
+        return {"title": self.title, "figures": figures, "remarks": self.remarks}
+
+
+def sections(reports: Iterable[Report]) -> list[dict[str, Any]]:
+    """Print each report as it comes, and return all for the file of ``--json``."""
+    found = []
+    for report in reports:
+        report.print()
+        found.append(report.as_json())
+    return found
+
+
+def at_most(bound: float) -> Goal:
+    """Return the goal of being at or below ``bound``."""
+    return Goal("<=", bound)
+
+
+def at_least(bound: float) -> Goal:
+    """Return the goal of being at or above ``bound``."""
+    return Goal(">=", bound)
+
+
+def ratios(above: Iterable[float], below: Iterable[float]) -> list[float]:
+    """Divide the figures of the same round: a ratio is taken within a round, never between medians."""
+    return [one / other for one, other in zip(above, below, strict=True)]
+
+
+def machine() -> dict[str, str]:
+    """Return what is known about the machine, the interpreter's build and the load among it, as text."""
+    place = bench_machine.machine()
+    load = " ".join(f"{value:.2f}" for value in place.pop("load"))  # type: ignore[misc]
+    python = f"{place['python']}, {_build()}"
+    return {name: str(value) for name, value in place.items()} | {"python": python, "load average": load}
+
+
+def _build() -> str:
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        return "built with PGO (--enable-optimizations)"
+    # Debian profiles in its own rules, of which the interpreter knows nothing.
+    if sys.base_prefix == "/usr" and Path("/etc/debian_version").exists():
+        return "Debian's build, which has PGO"
+    return "built without PGO"

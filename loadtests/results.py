@@ -20,9 +20,11 @@ from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from inference_logging.prove.bench.machine import machine
+from inference_logging.prove.bench.result import Result
+from loadtests.cost.bench_peers import goals
 from loadtests.results_text import Part, block, comparison, cost
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -44,11 +46,13 @@ _OF_A_CPU: Final = re.compile(r"\((?:r|tm)\)|\bcpu\b|\bprocessor\b|\b\d+-core\b|
 def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS) -> Path:
     """Keep a result, which names its command, as the part ``name`` of today's file for this machine; return the file.
 
+    ``peers``, which `inference-logging bench` found, is kept with our goals and their verdicts.
     Raises ``ValueError`` if it is the result of a quick run.
     """
     if result.get("quick"):
         raise ValueError(f"{name}: quick=true: the figures of a quick run mean nothing, and are not kept")
     now, place = datetime.now(timezone.utc), machine()
+    own = {"goals": goals(cast("Result", result))} if name == "peers" and "goals" not in result else {}
     path = directory / f"{now:%Y-%m-%d}-{slug(place['cpu'])}.json"
     empty: dict[str, Any] = {"schema": SCHEMA, "parts": {}}
     file = json.loads(path.read_text(encoding="utf-8")) if path.exists() else empty
@@ -58,7 +62,7 @@ def keep(name: str, result: Mapping[str, Any], directory: Path = RESULTS) -> Pat
         "machine": {key: place[key] for key in ("cpu", "cores", "memory_gib", "kernel", "python")},
         "revision": _revision(),
         "versions": _versions(),
-        "result": dict(result),
+        "result": dict(result) | own,
     }
     directory.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

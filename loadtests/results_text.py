@@ -44,14 +44,11 @@ def cost(parts: Mapping[str, Part]) -> str:
     """Return the table of the README: what each arm adds to a request, and how many goals are reached."""
     if "turns" not in parts:
         raise NotMeasuredError("turns")
-    place, part = parts["turns"].machine, parts["turns"]
-    where = f"Measured on {part.made[:10]}: {place['cpu']}, {place['cores']} cores{_beside(part)} (`make bench-turns`)."
-    reached, missed, unknown = _judged(parts)
-    met = f"{len(reached)} of our {len(reached) + len(missed) + len(unknown)} performance targets"
-    rows = _arms(part, _times)
-    return "\n".join(
-        [*_in_words(part), *rows, "", where, f"We meet {met}; [these](docs/figures.md) we don't, or could not measure."]
-    )
+    part, judged = parts["turns"], _judged(parts)
+    met = f"{len(judged[0])} of our {sum(map(len, judged))} performance targets"
+    where = f"Measured on {_place(part, ':')} (`make bench-turns`)."
+    said = f"We meet {met}; [these](docs/figures.md) we don't, or could not measure."
+    return "\n".join([*_in_words(part), *_arms(part, _times), "", where, said])
 
 
 _SAID: Final = {
@@ -84,10 +81,11 @@ def _line(cells: Sequence[str]) -> str:
     )
 
 
-def _beside(part: Part) -> str:
-    """Return that others used the processors when the part began, if the machine's load averages say so."""
-    load = part.result.get("machine", {}).get("load average", "0")
-    return ", beside other work" if max(map(float, load.split())) > part.machine["cores"] else ""
+def _place(part: Part, colon: str = ",") -> str:
+    """Return day and machine, and that others used its processors when the part began, if its load averages say so."""
+    load, cores = part.result.get("machine", {}).get("load average", "0"), part.machine["cores"]
+    beside = ", beside other work" if max(map(float, load.split())) > cores else ""
+    return f"{part.made[:10]}{colon} {part.machine['cpu']}, {cores} cores{beside}"
 
 
 def _arms(part: Part, write: Callable[[Mapping[str, Any]], str]) -> Iterator[str]:
@@ -140,14 +138,9 @@ def _sources(parts: Mapping[str, Part]) -> Iterator[str]:
     yield ""
     names: dict[str, list[str]] = {}
     for part in parts.values():
-        place = part.machine
-        measured = (
-            f"on {part.made[:10]}, {place['cpu']}, {place['cores']} cores{_beside(part)}, Python {place['python']}: "
-            f"`loadtests/results/{part.file}.json`"
-        )
-        names.setdefault(measured, []).append(f"`{part.name}`")
-    for measured, made in names.items():
-        yield f"- {', '.join(made)} {measured}"
+        where = f"{_place(part)}, Python {part.machine['python']}: `loadtests/results/{part.file}.json`"
+        names.setdefault(where, []).append(f"`{part.name}`")
+    yield from (f"- {', '.join(made)} on {where}" for where, made in names.items())
 
 
 def _rows(parts: Mapping[str, Part]) -> Iterator[str]:
@@ -175,7 +168,7 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
         raise NotMeasuredError(name)
     result = parts[name].result
     if "sections" in result:
-        return _of_section(path, result["sections"], section, figure)
+        return _of_section(parts[name], section, figure)
     if "figures" in result:
         return interval_text(result["figures"][figure], "")
     rows = [row for row in result["rows"] if row["name"].startswith(section)]
@@ -184,24 +177,31 @@ def _figure(path: str, parts: Mapping[str, Part]) -> str:
     return interval_text(rows[0][figure], _UNITS.get(figure, ""))
 
 
-_UNITS: Final = {"added_us": "µs"}
+_UNITS: Final = {"added_us": "µs", "times_thinnest": "×"}
 
 
-def _of_section(path: str, sections: Any, section: str, figure: str) -> str:
-    """Return a figure of a section: by its name, or of a list the only one whose title begins so."""
-    if isinstance(sections, Mapping):
-        chosen = [sections[section]] if section in sections else []
-    else:
-        chosen = [one for one in sections if one["title"].startswith(section)]
-    if len(chosen) != 1:
+def _sections(part: Part) -> list[Mapping[str, Any]]:
+    """Return the sections of a result; where they are named, each has its name, else the begin of its title is one."""
+    sections = part.result.get("sections", ())
+    named = sections.items() if isinstance(sections, Mapping) else ((one["title"], one) for one in sections)
+    return [{"name": name, **section} for name, section in named]
+
+
+def _of_section(part: Part, section: str, figure: str) -> str:
+    """Return a figure of a section; raises ``LookupError`` unless one figure has this name or begins so."""
+    figures = [one["figures"] for one in _sections(part) if one["name"].startswith(section)]
+    if len(figures) != 1:
         raise NotMeasuredError(section)
-    figures = chosen[0]["figures"]
-    found = [one for one in figures if one["name"] == figure] or [
-        one for one in figures if one["name"].startswith(figure)
-    ]
+    names = [one["name"] for one in figures[0]]
+    exactly = figure in names
+    found = [one for one in figures[0] if (one["name"] == figure if exactly else one["name"].startswith(figure))]
     if len(found) != 1:
-        raise LookupError(f"{{{path}}}: {len(found)} figures of this name in {[one['name'] for one in figures]}")
-    return interval_text({**found[0], "value": found[0]["median"]}, found[0]["unit"])
+        raise LookupError(f"{{{part.name} > {section} > {figure}}}: {len(found)} figures of this name in {names}")
+    return _of_rounds(found[0])
+
+
+def _of_rounds(figure: Mapping[str, Any]) -> str:
+    return interval_text({**figure, "value": figure["median"]}, figure["unit"])
 
 
 def interval_text(found: Mapping[str, float], unit: str) -> str:
@@ -220,13 +220,12 @@ def number(value: float) -> str:
 
 
 def _table(table: Table, part: Part) -> Iterator[str]:
-    sections = part.result["sections"]
-    names = {one["name"] for section in sections for one in section["figures"]}
+    names = {one["name"] for section in _sections(part) for one in section["figures"]}
     rows = []
     for mode, what in table.rows:
         found = [(section, f"{figure}: {mode} ÷ none") for section, figure, _ in table.columns]
         if all(name in names for _, name in found):
-            rows.append([what, *(_of_section(name, sections, section, name) for section, name in found)])
+            rows.append([what, *(_of_section(part, section, name) for section, name in found)])
     yield f"{table.about}:"
     yield ""
     yield from markdown(["", *(head for _, _, head in table.columns)], rows)
@@ -305,55 +304,42 @@ class Goal(NamedTuple):
         return f", goal {self.goal}" if self.goal else ""
 
 
-def _judged(parts: Mapping[str, Part]) -> tuple[list[Goal], list[Goal], list[Goal]]:
+def goals_of(part: Part) -> Iterator[Goal]:
+    """Iterate over the goals of a part, whichever form its result has."""
+    for section in _sections(part):
+        for figure in section["figures"]:
+            if goal := figure["goal"]:
+                bound = f"{ {'<=': '≤', '>=': '≥'}[goal['sense']] } {goal['bound']:g}"
+                name, verdict = section["title"].partition(":")[0], "reached" if figure["reached"] else "not reached"
+                yield Goal(f"{name}: {figure['name']}", bound, _of_rounds(figure), verdict)
+    for row in part.result.get("rows", ()):
+        if row.get("verdict", "").startswith("goal "):
+            goal, _, verdict = row["verdict"].removeprefix("goal ").partition(": ")
+            of_turns = "times_thinnest" if "thinnest" in goal else "unlogged_to_logged"
+            figure = "added_us" if goal.endswith("µs") else of_turns
+            found = interval_text(row[figure], _UNITS.get(figure, "")) if row[figure] else ""
+            yield Goal(row["name"], goal, found, verdict)
+    for goal in part.result.get("goals", ()):
+        if "because" in goal:  # Parsl's
+            yield Goal(goal["goal"], "", goal["because"], "reached" if goal["reached"] else "not reached")
+        else:
+            value = "" if goal["value"] is None else number(goal["value"])
+            yield Goal(goal["name"], goal["goal"], value, goal["verdict"])
+
+
+def _judged(parts: Mapping[str, Part]) -> list[list[Goal]]:
     """Return the goals that are reached, that are not, and that were not measured."""
-    judged = [goal for part in parts.values() for goal in goals_of(part)]
-    missed = [goal for goal in judged if goal.verdict.startswith("not reached")]
-    unknown = [goal for goal in judged if goal.verdict.startswith("not measured")]
-    return [goal for goal in judged if goal not in missed and goal not in unknown], missed, unknown
+    every = [goal for part in parts.values() for goal in goals_of(part)]
+    words = ("reached", "not reached", "not measured")
+    return [[goal for goal in every if goal.verdict.startswith(word)] for word in words]
 
 
 def _goals(parts: Mapping[str, Part]) -> Iterator[str]:
     reached, missed, unknown = _judged(parts)
-    if not (reached or missed or unknown):
-        return
-    judged = len(reached) + len(missed) + len(unknown)
-    yield f"{len(reached)} of {judged} goals are reached. Missed:"
-    yield ""
-    yield from (f"- {goal.name}: {goal.found}{goal.said()}{goal.verdict[len('not reached') :]}" for goal in missed)
+    if reached or missed or unknown:
+        yield f"{len(reached)} of {len(reached) + len(missed) + len(unknown)} goals are reached. Missed:"
+        yield ""
+        yield from (f"- {goal.name}: {goal.found}{goal.said()}{goal.verdict[len('not reached') :]}" for goal in missed)
     if unknown:
         yield "\nNot measured:\n"
         yield from (f"- {goal.name}{goal.said()}: {goal.verdict.partition(': ')[2]}" for goal in unknown)
-
-
-def goals_of(part: Part) -> Iterator[Goal]:
-    """Iterate over the goals of a part, whichever form its result has."""
-    sections = part.result.get("sections", {})
-    for section in sections.values() if isinstance(sections, Mapping) else sections:
-        for figure in section["figures"]:
-            if figure["goal"]:
-                yield _of_figure(section["title"].partition(":")[0], figure)
-    for row in part.result.get("rows", ()):
-        if row.get("verdict", "").startswith("goal "):
-            yield _of_turns(row)
-    for goal in part.result.get("goals", ()):
-        yield _of_goal(goal)
-
-
-def _of_goal(goal: Mapping[str, Any]) -> Goal:
-    if "because" in goal:  # Parsl's
-        return Goal(goal["goal"], "", goal["because"], "reached" if goal["reached"] else "not reached")
-    value = "" if goal["value"] is None else number(goal["value"])
-    return Goal(goal["name"], goal["goal"], value, goal["verdict"])
-
-
-def _of_figure(section: str, figure: Mapping[str, Any]) -> Goal:
-    goal = f"{ {'<=': '≤', '>=': '≥'}[figure['goal']['sense']] } {figure['goal']['bound']:g}"
-    found = interval_text({**figure, "value": figure["median"]}, figure["unit"])
-    return Goal(f"{section}: {figure['name']}", goal, found, "reached" if figure["reached"] else "not reached")
-
-
-def _of_turns(row: Mapping[str, Any]) -> Goal:
-    goal, _, verdict = row["verdict"].removeprefix("goal ").partition(": ")
-    figure = "added_us" if goal.endswith("µs") else "unlogged_to_logged"
-    return Goal(row["name"], goal, interval_text(row[figure], _UNITS.get(figure, "")), verdict)

@@ -24,7 +24,7 @@ bench-instructions: build ## Count what the request path executes; fails above +
 bench-peers: build ### Measure what ways of logging cost here, ours and other libraries, into build/bench-peers (20 minutes)
 	mkdir -p build/bench-peers
 	$(VENV)/bin/inference-logging bench --json > build/bench-peers/result.json
-	$(PYTHON) -m loadtests.cost.bench_fapilog --json build/bench-peers/fapilog.json
+	$(PYTHON) -m loadtests.cost.bench_peers --json build/bench-peers/fapilog.json
 
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
 	$(PYTHON) -m loadtests.cost.growth $(BENCH_OPTIONS)
@@ -42,6 +42,10 @@ results: ## Measure what the pages quote and write it into them (an hour and a h
 		--keep ab build/bench-ab.json --keep parsl build/bench-parsl.json --keep triton build/bench-triton.json \
 		--keep vllm build/bench-vllm.json \
 		--update docs/figures.md --update docs/comparison.md --update README.md
+
+profile-turns: build ### Show by library and function where the time goes that the middleware adds (perf; four minutes)
+	@$(call require,wrk,wrk,the load on a real server)
+	$(PYTHON) -m loadtests.turns.profile_turns
 
 bench-ab: build ### Whether `inference-logging ab` finds a known cost of 0 % and of 5 % (two minutes)
 	@$(call require,wrk,wrk,the load on a real server)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from inference_logging.cli import native
-from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, examples
-from inference_logging.cli.times import duration_s
+from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME, configuration, duration_s, examples
 
 if TYPE_CHECKING:
     from inference_logging._native import Comparison
@@ -126,8 +125,7 @@ def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int 
     from inference_logging.cli.signals import Signals
     from inference_logging.prove.ab.comparison import compare
     from inference_logging.prove.ab.findings import Findings
-    from inference_logging.prove.ab.processes import Processes
-    from inference_logging.prove.ab.slices import Interrupted, Slices
+    from inference_logging.prove.ab.slices import Interrupted, Processes, Slices
 
     processes = Processes(directory)
     if not processes.servers and not processes.unseen:

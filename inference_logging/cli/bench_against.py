@@ -43,8 +43,7 @@ def run(new: Path | None, against: Path | None, seconds: float | None, rounds: i
 
     Raises ``UsageError`` without one of the two, ``ConfigError`` for a file that cannot be used.
     """
-    from inference_logging.prove.bench.configurations import compare
-    from inference_logging.prove.bench.configurations_report import markdown
+    from inference_logging.prove.bench.configurations import compare, markdown
     from inference_logging.record.config.difference import Difference
 
     if new is None or against is None:

@@ -10,14 +10,12 @@ from typing import Any, Final
 
 import click
 
-from inference_logging.cli.filters import TRACE, WHERE, Filters, conditions
+from inference_logging.cli.filters import TRACE, WHERE, Filters, Names, conditions
 from inference_logging.cli.main import FAILED, OK
-from inference_logging.cli.names import Names
-from inference_logging.cli.options import OUTPUT, Place, examples, of_segments
-from inference_logging.cli.times import FORMS, from_option
+from inference_logging.cli.options import FORMS, OUTPUT, Place, examples, from_option, of_segments
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.export.formats import KINDS, Options, writer
-from inference_logging.read.export.prefixes import KEY_BYTES, Prefixes
+from inference_logging.read.export.prompts import KEY_BYTES, Prefixes
 from inference_logging.read.export.requests import Request
 from inference_logging.read.export.run import read, write
 from inference_logging.read.export.statement import ADVICE, NOT_MEANT, Books, Requests, Statement

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+import time
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from inference_logging.cli.times import FORMS, from_option
 from inference_logging.read.segments import Segment, segments
 from inference_logging.read.segments.reading import CLOCKS_S
 
@@ -68,6 +70,22 @@ PREFIX = click.option(
     callback=lambda _context, _parameter, names: names or None,
     help="Only segments of this service_name; repeatable.",
 )
+
+FORMS: Final = "RFC 3339 (2026-11-21T05:00:00Z; UTC unless it names a zone), or an age: 90s, 15m, 2h, 7d"
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", re.ASCII)
+
+
+def from_option(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Read the value of an option; a wrong value is a usage error."""
+    if value is None:
+        return None
+    try:
+        return point_in_time(value, time.time())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=parameter) from None
+
 
 SINCE = click.option(
     "--since", callback=from_option, metavar="TIME", help=f"Only records from this time on: {FORMS} ago."
@@ -135,15 +153,15 @@ class Place(NamedTuple):
 
 def brought(url: str) -> Path:
     """Return a folder with the objects of a bucket. Raises ``UsageError`` for a wrong URL, ``ClickException``."""
-    from inference_logging.ship.s3 import cache  # only where there is a bucket
+    from inference_logging.ship.s3 import reading  # only where there is a bucket
     from inference_logging.ship.s3.place import PlaceError
     from inference_logging.ship.s3.store import StoreError
 
     try:
-        return cache.fetch(url, cache.cache_folder())
+        return reading.fetch(url, reading.cache_folder())
     except PlaceError as error:
         raise click.UsageError(str(error)) from None
-    except (StoreError, cache.AlteredError) as error:
+    except (StoreError, reading.AlteredError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -166,3 +184,24 @@ def of_segments(command: Command) -> Command:
     for option in (PREFIX, SERVICE_NAME, CONFIG, DIRECTORY):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]  # click gives back what it is given
+
+
+def point_in_time(text: str, now_unix_s: float) -> float:
+    """Return seconds since the Unix epoch. Raises ``ValueError`` naming ``text`` if it is neither a time nor an age."""
+    if _AGE.fullmatch(text.strip()):
+        return now_unix_s - duration_s(text)
+    try:
+        # Python 3.10's fromisoformat knows neither Z nor a fraction that has not six digits.
+        written = re.sub(r"\.(\d+)", lambda found: f".{found[1]:0<6.6}", text.strip().upper())
+        at = datetime.fromisoformat(written.replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{text!r}: must be {FORMS}") from None
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def duration_s(text: str) -> float:
+    """Return the seconds of ``90s``, ``15m``, ``2h`` or ``7d``. Raises ``ValueError`` naming ``text`` otherwise."""
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r}: must be a time such as 90s, 15m, 2h or 7d")
+    return float(match[1]) * _SECONDS[match[2]]

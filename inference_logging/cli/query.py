@@ -5,23 +5,32 @@ Statements are limited twice: only SELECT runs, and the engine may open the segm
 
 from __future__ import annotations
 
+import csv
+import json
 import sys
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from inference_logging.cli.main import USAGE
 from inference_logging.cli.options import SEGMENTS, Place, examples, of_segments
 from inference_logging.errors import MissingExtraError
-from inference_logging.read.query import lines, names, parquet, table
+from inference_logging.read.query import lines, names, table
 from inference_logging.read.query.questions import QUESTIONS
-from inference_logging.read.query.rows import FORMS, answered
 from inference_logging.read.segments import segments
-from inference_logging.read.terminal import safe
+from inference_logging.read.terminal import MOST_LEVELS, TOO_DEEP, as_json, safe
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, Statement
+
+    from inference_logging.read.query.lines import Rows
+
+_WIDTHS_BY: Final = 1000
+"""Rows by which a table's columns get their widths."""
 
 
 class WrongStatementError(click.ClickException):
@@ -119,7 +128,7 @@ def command(
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise click.UsageError("SQL must be one SELECT: segments are only read")
         if tables:
-            _answer(parquet.connect(tables, place.prefixes), statements[0], form)
+            _answer(lines.over_parquet(tables, place.prefixes), statements[0], form)
             return
         of_lines = no_index or not place.path.is_dir()
         quick = None if of_lines else table.connect(statements[0].query, chosen)
@@ -134,9 +143,78 @@ def command(
 
 def _answer(connection: DuckDBPyConnection, statement: Statement, form: str) -> None:
     """Run the statement and write its rows."""
-    columns, rows = answered(connection, statement)
+    columns, rows = lines.answered(connection, statement)
     first = list(islice(rows, 1))
-    FORMS[form](columns, chain(first, rows))
+    _FORMS[form](columns, chain(first, rows))
     if not first:
         why = names.why_no_rows(connection, statement.query)
         click.echo(f"inference-logging query: no rows: {why}", err=True)
+
+
+def _write_table(names: list[str], rows: Rows) -> None:
+    """Write columns as wide as the first rows need, with numbers to the right."""
+    rows = iter(rows)
+    first = list(islice(rows, _WIDTHS_BY))
+    cells = [[_cell(value) for value in row] for row in first]
+    heads = [safe(name) for name in names]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    numeric = [any(_is_number(value) for value in column) for column in zip(*first, strict=True)] or [False] * len(
+        names
+    )
+    for line in chain([heads, ["─" * width for width in widths]], cells, ([_cell(v) for v in row] for row in rows)):
+        padded = zip(line, widths, numeric, strict=True)
+        click.echo("  ".join(f"{cell:>{w}}" if right else f"{cell:<{w}}" for cell, w, right in padded).rstrip())
+
+
+def _write_csv(names: list[str], rows: Rows) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    shown: Callable[[Any], Any] = safe if sys.stdout.isatty() else str
+    writer.writerow(map(shown, names))
+    for row in rows:
+        writer.writerow("" if value is None else shown(_word(value)) for value in row)
+
+
+def _write_json(names: list[str], rows: Rows) -> None:
+    for row in rows:
+        click.echo(as_json({name: _plain(value) for name, value in zip(names, row, strict=True)}))
+
+
+_FORMS: Final = {"table": _write_table, "csv": _write_csv, "json": _write_json}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    """Return what stands in a table: a float without the noise of its last digits."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    return safe("" if value is None else _word(value))
+
+
+def _word(value: Any) -> str:
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: Any, levels: int = MOST_LEVELS) -> Any:
+    """Return a value as JSON types, without what lies deeper; a time is UTC, as in records."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return f"{value.isoformat()}Z"
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict | list | tuple) and not levels:
+        return TOO_DEEP
+    if isinstance(value, dict):
+        return {str(key): _plain(inner, levels - 1) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, levels - 1) for inner in value]
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        # As in lines.
+        return str(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -16,7 +16,7 @@ from inference_logging.cli.options import OUTPUT, examples
 from inference_logging.cli.progress import bar
 from inference_logging.prove.replay.schedule import BODIES, TRACES, Changes, ReplayError, Schedule
 from inference_logging.read.terminal import safe
-from inference_logging.ship.files import pairs
+from inference_logging.ship.http import pairs
 
 if TYPE_CHECKING:
     from inference_logging.prove.replay.player import Result, State

@@ -35,7 +35,6 @@ class Stop:
     """The end that a signal asks for, from entering to leaving; a second signal ends the process at once."""
 
     def __init__(self, numbers: Collection[signal.Signals] = ENDING) -> None:
-        """Wait for the first of the signals ``numbers``."""
         self._is_set = False
         self._signals = Signals(numbers, self._on_signal)
 

@@ -13,9 +13,8 @@ import click
 import orjson
 
 from inference_logging.cli import lines
-from inference_logging.cli.filters import EVENT, TRACE, WHERE, Filters, Keep, conditions
+from inference_logging.cli.filters import EVENT, TRACE, WHERE, Filters, Keep, Names, conditions
 from inference_logging.cli.main import INTERRUPTED
-from inference_logging.cli.names import Names
 from inference_logging.cli.options import SINCE, Place, examples, of_segments
 from inference_logging.cli.signals import Signals
 from inference_logging.errors import CorruptLineError

@@ -26,7 +26,6 @@ class Watch:
     """Looks at the logging of a queue directory from one process, and remembers what the next look needs."""
 
     def __init__(self, config: Config, service: Service, *, audit: Service | None = None) -> None:
-        """Begin to look at ``service``, and at the ``audit`` lane if there is one."""
         self.native = HealthWatch(
             service,
             audit,

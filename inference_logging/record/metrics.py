@@ -11,8 +11,8 @@ prometheus_client (the extra ``metrics``), which is imported when one is made.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakKeyDictionary
 
 from inference_logging._native import Metrics
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["InferenceLoggingCollector", "metrics_of", "register_metrics"]
 
 BUILD = "inference_logging_build"
+
+Family: TypeAlias = tuple[
+    str, str, str, str, list[tuple[str, list[tuple[str, str]], float, tuple[str, str, float, float] | None]]
+]
+"""Name, kind, unit, help and samples; of a sample what follows the name, labels, value, and exemplar."""
 
 
 class InferenceLoggingCollector:
@@ -53,14 +58,12 @@ class InferenceLoggingCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
-        from inference_logging.record import _families
-
         logger = self._logger if self._logger is not None else next(iter(_open_loggers), None)
         if logger is None:
             return
         if logger not in self._metrics:
             self._metrics[logger] = metrics_of(logger)
-        yield from _families.metrics(self._metrics[logger].families())
+        yield from as_metrics(self._metrics[logger].families())
 
 
 def metrics_of(logger: Logger, watch: Watch | None = None) -> Metrics:
@@ -103,3 +106,18 @@ def require() -> None:
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise MissingExtraError("a metrics collector", "prometheus_client", "metrics") from error
+
+
+def as_metrics(families: Iterable[Family]) -> Iterator[Metric]:
+    """Yield the metric families of the native core as prometheus_client's, their samples in their order."""
+    from prometheus_client.core import Exemplar, Metric
+
+    for name, kind, unit, meaning, samples in families:
+        metric = Metric(name, meaning, kind, unit)
+        for suffix, labels, value, given in samples:
+            exemplar = None
+            if given is not None:
+                trace_id, span_id, exemplar_value, unix_s = given
+                exemplar = Exemplar({"trace_id": trace_id, "span_id": span_id}, exemplar_value, unix_s)
+            metric.add_sample(name + suffix, dict(labels), value, exemplar=exemplar)
+        yield metric

@@ -1,7 +1,8 @@
-"""OpenTelemetry in the same application: records carry the ids of its active span, which other services see.
+"""OpenTelemetry and asgi-correlation-id in the same application, whose ids become those of the records.
 
-Nothing is imported that the application has not imported itself. Only the SDK counts: many libraries import just the
-API, whose spans are the caller's, passed on.
+Records carry the ids of OpenTelemetry's active span, which other services see. Nothing is imported that the application
+has not imported itself. Only the SDK counts: many libraries import just the API, whose spans are the caller's, passed
+on. The id that asgi-correlation-id found or made for the client becomes the client's id.
 """
 
 from __future__ import annotations
@@ -59,3 +60,12 @@ def span_reader() -> ActiveSpan | tuple[ActiveSpan, Callable[[], object]] | None
     # The API has no other way to it than through two frames.
     variable = getattr(getattr(otel_context, "_RUNTIME_CONTEXT", None), "_current_context", None)
     return (active_span, variable.get) if isinstance(variable, ContextVar) else active_span
+
+
+def correlation_reader() -> Callable[[], str | None] | None:
+    """Return the function that reads the correlation id, or None if the application has not imported the library."""
+    if "asgi_correlation_id.context" not in sys.modules:
+        return None
+    from asgi_correlation_id.context import correlation_id
+
+    return correlation_id.get

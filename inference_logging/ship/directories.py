@@ -104,7 +104,6 @@ class Directories(Generic[T]):
     """What ``open_one`` returns for each directory of ``pattern`` and its suffix: that of the audit lane, or none."""
 
     def __init__(self, pattern: Pattern, state: State, open_one: Callable[[Path, str], T]) -> None:
-        """Keep them."""
         self._pattern, self._state, self._open_one = pattern, state, open_one
         self._members: dict[Path, T] = {}
 

@@ -1,4 +1,4 @@
-"""What destinations over HTTP share: the client, answers of a bounded size, and one that is no success.
+"""What destinations over HTTP share: the client, answers of a bounded size, one that is no success, files of headers.
 
 A machine between this host and a destination can answer in its place: the sign-in page of a network with a status of
 200, or a few bytes that unpack to gigabytes. So answers are asked for as they are, read up to a limit, and each
@@ -7,9 +7,11 @@ destination looks at what it gets before it counts records as arrived.
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -101,3 +103,31 @@ def retry_after_s(answer: Answer) -> float:
         return float(answer.headers.get("Retry-After", 0))
     except ValueError:
         return 0.0  # a date: the usual pause does
+
+
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The name of a header (RFC 9110, section 5.6.2)."""
+
+
+def pairs(path: Path | None, parameter: str, sign: str) -> list[tuple[str, str]]:
+    """Return the lines of a file as names and values; empty ones and comments are left out.
+
+    ``sign`` is between both: a colon for headers, whose form is checked. Raises ``ConfigError`` naming ``parameter``.
+    """
+    if path is None:
+        return []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{parameter}={str(path)!r}: {error}"]) from None
+    pairs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, found, value = (part.strip() for part in line.partition(sign))
+        if line.strip() and not line.lstrip().startswith("#"):
+            if not (name and found) or (sign == ":" and _HEADER.fullmatch(name) is None):
+                # Its text may be a secret.
+                raise ConfigError([f"{parameter}={str(path)!r}: line {number} is not name{sign}value"])
+            if sign == ":" and not (line.strip().isascii() and line.strip().isprintable()):
+                raise ConfigError([f"{parameter}={str(path)!r}: line {number} must be printable ASCII"])
+            pairs.append((name, value))
+    return pairs

@@ -35,9 +35,8 @@ class Letter(NamedTuple):
 class DeadLetters:
     """The file at ``path``, which the first letter makes."""
 
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
-        """Keep them."""
-        self.path, self._most_bytes = path, most_bytes
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def add(self, directory: Path, letters: Iterable[Letter]) -> int:
         """Put letters from ``directory`` on the device; return how many of them have room. Raises OSError."""
@@ -48,7 +47,7 @@ class DeadLetters:
             begin = b"\n" if size and os.pread(file.fileno(), 1, size - 1) != b"\n" else b""
             taken = []
             for line in (_line(directory, letter) for letter in letters):
-                if size + len(line) <= self._most_bytes:
+                if size + len(line) <= MOST_BYTES:
                     taken.append(line)
                     size += len(line)
             if taken:

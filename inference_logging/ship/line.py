@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from inference_logging.read.segments import Record, Segment
+from inference_logging.read.segments.columns import OTHER, of_resource, row
 from inference_logging.read.times import unix_nano
 from inference_logging.ship.letters import Letter
 
@@ -33,14 +34,19 @@ class Line:
         """Segment and offset, which no other line has."""
         return self.segment, self.offset
 
-    def segments_time(self) -> str:
-        """Return when the record's segment was begun, which stands for a time that the record does not have."""
-        segment = Segment.parse(self.segment)
-        return segment.begun.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if segment else "1970-01-01T00:00:00Z"
-
     def unix_nano(self) -> int:
         """Return the record's time; 0 if it has none that can be read."""
         return unix_nano(str(self.record.get("timestamp", "")))
+
+    def row(self) -> dict[str, Any]:
+        """Return the record as a row, with its resource and place. A time that is none is replaced by its segment's."""
+        made = row(self.record)
+        if self.unix_nano() == 0:
+            if "timestamp" in self.record:
+                made[OTHER] = {**made.get(OTHER, {}), "timestamp": self.record["timestamp"]}
+            segment = Segment.parse(self.segment)
+            made["timestamp"] = f"{segment.begun:%Y-%m-%dT%H:%M:%S.%fZ}" if segment else "1970-01-01T00:00:00Z"
+        return {**made, **of_resource(self.resource), "segment": self.segment, "offset": self.offset}
 
 
 @dataclass
@@ -61,6 +67,11 @@ class Sent:
     """Those of them that the destination names."""
     left_out: int = 0
     """Records that were not sent, since what was configured does not ask for them."""
+
+    @classmethod
+    def failing(cls, lines: Sequence[Line], error: Exception) -> Sent:
+        """Return that none has arrived, for an ``error`` that is not the destination's answer."""
+        return cls(lines, f"{type(error).__name__}: {error}", type(error).__name__)
 
     def refuse(self, line: Line, reason: str, detail: str = "") -> Sent:
         """Note that a record will never be taken; ``detail``: why, in words. Returns itself."""
@@ -83,6 +94,12 @@ class Sent:
             refused,
             [*self.letters, *other.letters],
         )
+
+
+def in_halves(lines: Sequence[Line], send: Callable[[Sequence[Line]], Sent]) -> Sent:
+    """Send both halves of what was refused as a whole: so the record that is the cause is alone in the end."""
+    half = len(lines) // 2
+    return send(lines[:half]).joined(send(lines[half:]))
 
 
 class Destination(Protocol):

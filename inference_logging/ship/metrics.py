@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,10 +11,7 @@ from prometheus_client.registry import Collector
 
 from inference_logging.errors import OpenError
 from inference_logging.record.asgi import bounded_server
-
-if TYPE_CHECKING:
-    from inference_logging.ship.s3.shipper import SegmentShipper
-    from inference_logging.ship.shipper import Shipper
+from inference_logging.ship.pauses import Rounds
 
 PREFIX = "inference_logging_ship"
 
@@ -23,8 +19,7 @@ PREFIX = "inference_logging_ship"
 class ShipperCollector(Collector):
     """The counts of a shipper, under its name."""
 
-    def __init__(self, name: str, shipper: Shipper | SegmentShipper) -> None:
-        """Keep them."""
+    def __init__(self, name: str, shipper: Rounds) -> None:
         self._name, self._shipper = name, shipper
 
     def collect(self) -> Iterator[Metric]:
@@ -57,7 +52,7 @@ class ShipperCollector(Collector):
         return family
 
 
-def serve(name: str, shipper: Shipper | SegmentShipper, address: str, port: int) -> int:
+def serve(name: str, shipper: Rounds, address: str, port: int) -> int:
     """Serve /metrics until the process ends; return the port, which the system has chosen for 0.
 
     Raises ``OpenError`` if the port is not available.

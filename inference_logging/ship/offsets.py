@@ -123,7 +123,6 @@ class Offsets:
     """
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Take the lock and read what was saved."""
         self._directory, self._name = directory, name
         self._file = _File(directory, name)
         self.letters = self._file.letters
@@ -161,7 +160,6 @@ class State:
     """
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Take the lock and read what was saved."""
         self._file = _File(directory, name)
         self.letters = self._file.letters
         self._parts: dict[str, _Part] = {}

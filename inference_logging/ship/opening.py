@@ -1,18 +1,24 @@
-"""Opens the shipper that a configuration names: its directories, and its destination or bucket."""
+"""Opens the shipper that a configuration names: its directories, and its destination or bucket.
+
+Destinations are one table of openers, by the scheme of ``ship_to``.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import unquote
 
 from inference_logging.errors import ConfigError
 from inference_logging.record.config import Config
 from inference_logging.record.config.parameters.audit import AUDIT_SUFFIX
-from inference_logging.ship.destinations import open_destination
+from inference_logging.record.config.problems import shown
 from inference_logging.ship.directories import Directories, Fixed, Member, Pattern
+from inference_logging.ship.http import pairs
+from inference_logging.ship.line import Destination
 from inference_logging.ship.offsets import State
 from inference_logging.ship.shipper import Shipper
 from inference_logging.ship.source import Source
@@ -46,14 +52,13 @@ def schema(config: Config) -> str:
     """Return the statements, or the template, that ``ship_to`` needs. Raises ``ConfigError`` if it needs none."""
     to = config.ship_to or ""
     if to.startswith("clickhouse"):
-        from inference_logging.ship.clickhouse.place import Place  # only where there is ClickHouse
-        from inference_logging.ship.clickhouse.schema import text
+        from inference_logging.ship import clickhouse, clickhouse_schema  # only where there is ClickHouse
 
-        return text(Place.parse(to).ttl_days)
+        return clickhouse_schema.text(clickhouse.Place.parse(to).ttl_days)
     if to.startswith(("opensearch", "elasticsearch")):
-        from inference_logging.ship.opensearch import place, template  # only where there is one of them
+        from inference_logging.ship import opensearch  # only where there is one of them
 
-        return template.text(place.Place.parse(to))
+        return opensearch.text(opensearch.Place.parse(to))
     raise ConfigError([f"ship_to={to!r}: has no schema; clickhouse+…, opensearch+… and elasticsearch+… have one"])
 
 
@@ -108,3 +113,88 @@ def _to_bucket(config: Config, name: str, every: tuple[Pattern, Path] | None) ->
 
         folders = Fixed(_each(own, _directories(config)))
     return SegmentShipper(folders, Delivery(store, place), config)
+
+
+Opener = Callable[[str, Config], Destination]
+"""Makes the destination of a ``ship_to``; the configuration has its other parameters."""
+
+
+def open_destination(config: Config) -> Destination:
+    """Return the destination of ``ship_to``; it connects when there is something to send.
+
+    Raises ``ConfigError`` if there is no destination of its scheme and for the content of a file,
+    ``MissingExtraError``.
+    """
+    to = config.ship_to
+    opener = _OPENERS.get((to or "").partition("://")[0])
+    if to is None or opener is None:
+        raise ConfigError([f"ship_to={shown(to)}: must name a destination of records: {', '.join(_OPENERS)}"])
+    return opener(to, config)
+
+
+def _kafka(to: str, config: Config) -> Destination:
+    from inference_logging.ship.kafka import KafkaDestination
+
+    brokers, _, topic = to.partition("://")[2].rpartition("/")
+    properties = dict(pairs(config.ship_kafka_file, "ship_kafka_file", "="))
+    if config.ship_ca_file:
+        properties["ssl.ca.location"] = str(config.ship_ca_file)
+    return KafkaDestination(brokers, topic, timeout_s=config.ship_timeout_s, properties=properties)
+
+
+def _otlp(to: str, config: Config) -> Destination:
+    from inference_logging.ship.otlp import open_otlp
+
+    return open_otlp(to, timeout_s=config.ship_timeout_s, headers=_headers(config), ca_file=_ca_file(config))
+
+
+def _clickhouse(to: str, config: Config) -> Destination:
+    from inference_logging.ship.clickhouse import ClickHouseDestination, Place
+
+    return ClickHouseDestination(
+        Place.parse(to), timeout_s=config.ship_timeout_s, headers=_headers(config), ca_file=_ca_file(config)
+    )
+
+
+def _index(to: str, config: Config) -> Destination:
+    from inference_logging.ship.opensearch import IndexDestination, Place
+
+    return IndexDestination(
+        Place.parse(to), timeout_s=config.ship_timeout_s, headers=_headers(config), ca_file=_ca_file(config)
+    )
+
+
+def _syslog(to: str, config: Config) -> Destination:
+    from inference_logging.ship.syslog import open_syslog
+
+    return open_syslog(to, timeout_s=config.ship_timeout_s, ca_file=_ca_file(config))
+
+
+def _journald(to: str, config: Config) -> Destination:
+    from inference_logging.ship.journal import LocalJournal
+
+    return LocalJournal(Path(unquote(to.partition("://")[2])), timeout_s=config.ship_timeout_s)
+
+
+_OPENERS: Final[Mapping[str, Opener]] = {
+    "kafka": _kafka,
+    "otlp+http": _otlp,
+    "otlp+https": _otlp,
+    "clickhouse+http": _clickhouse,
+    "clickhouse+https": _clickhouse,
+    "opensearch+http": _index,
+    "opensearch+https": _index,
+    "elasticsearch+http": _index,
+    "elasticsearch+https": _index,
+    "syslog+tcp": _syslog,
+    "syslog+tls": _syslog,
+    "journald": _journald,
+}
+
+
+def _headers(config: Config) -> dict[str, str]:
+    return dict(pairs(config.ship_headers_file, "ship_headers_file", ":"))
+
+
+def _ca_file(config: Config) -> str | None:
+    return str(config.ship_ca_file) if config.ship_ca_file else None

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 
 from inference_logging.errors import MissingExtraError
 from inference_logging.ship.http import Answer, AnswerError, ask, open_client, retry_after_s
-from inference_logging.ship.line import Destination, Line, Sent
+from inference_logging.ship.line import Destination, Line, Sent, in_halves
 
 REFUSED: Final = (400, 413, 422)
 
@@ -86,7 +86,7 @@ class OtlpDestination:
         except AnswerError as error:
             return Sent(lines, str(error), error.kind, error.retry_after_s)
         except (httpx.HTTPError, OSError) as error:
-            return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+            return Sent.failing(lines, error)
         if answer.is_success:
             return self._accepted(lines, answer)
         status = answer.status_code
@@ -94,8 +94,7 @@ class OtlpDestination:
             return Sent(lines, f"status {status}: {answer.text[:200]}", str(status), retry_after_s(answer))
         if len(lines) == 1:
             return Sent().refuse(lines[0], str(status), answer.text)
-        half = len(lines) // 2
-        return self._send(lines[:half]).joined(self._send(lines[half:]))
+        return in_halves(lines, self._send)
 
     def _accepted(self, lines: Sequence[Line], answer: Answer) -> Sent:
         """Return what an answer of success says; one that is no answer to OTLP comes from somebody else."""

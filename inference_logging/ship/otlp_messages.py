@@ -18,12 +18,12 @@ from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.logs.v1 import logs_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from inference_logging.read.table.columns import SEVERITIES
 from inference_logging.ship.line import Line
 from inference_logging.ship.spans import Event, Span, is_request, spans_of
 
 SCOPE: Final = "inference_logging"
 _Message = TypeVar("_Message", bound=Message)
-_SEVERITY: Final = {"TRACE": 1, "DEBUG": 5, "INFO": 9, "WARN": 13, "ERROR": 17, "FATAL": 21}
 _APART: Final = frozenset({"timestamp", "severity_text", "event_name", "trace_id", "span_id", "trace_flags", "message"})
 
 
@@ -98,7 +98,7 @@ def _log_record(line: Line, observed: int) -> logs_pb2.LogRecord:
         time_unix_nano=line.unix_nano(),
         observed_time_unix_nano=observed,
         severity_text=severity,
-        severity_number=logs_pb2.SeverityNumber.ValueType(_SEVERITY.get(severity, 0)),
+        severity_number=logs_pb2.SeverityNumber.ValueType(SEVERITIES.get(severity, 0)),
         event_name=event_name,
         trace_id=_from_hex(record.get("trace_id")),
         span_id=_from_hex(record.get("span_id")),

@@ -9,13 +9,12 @@ kept as a dead letter.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from inference_logging.ship.letters import Letter
 from inference_logging.ship.line import Destination, Line, Sent
-from inference_logging.ship.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
+from inference_logging.ship.pauses import FIRST_PAUSE_S, Limits, Rounds, Waiting, to_stderr
 from inference_logging.ship.source import CORRUPT, Batch, Source
 from inference_logging.ship.sources import Sources
 
@@ -23,46 +22,31 @@ UNCONVERTIBLE: Final = "unconvertible"
 """The reason of a record that the destination cannot make a message of."""
 
 
-class Limits(Protocol):
-    """The parameters of a shipper; ``Config`` has them."""
+class BatchLimits(Limits, Protocol):
+    """The parameters of a shipper of batches; ``Config`` has them."""
 
     ship_batch_records: int
     ship_batch_bytes: int
-    ship_interval_s: float
-    ship_retry_s: float
 
 
-class Shipper:
-    """Sends what ``source`` has to ``destination``. The counts are read by the metrics."""
+class Shipper(Rounds):
+    """Sends what ``source`` has to ``destination``."""
+
+    _limits: BatchLimits
 
     def __init__(
         self,
         source: Source | Sources,
         destination: Destination,
-        limits: Limits,
+        limits: BatchLimits,
         *,
         report: Callable[[str], None] = to_stderr,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Keep them."""
-        self._source, self._destination, self._limits = source, destination, limits
-        self._pauses = Pauses(report, clock, sleep)
-        self.records = 0
-        """Acknowledged by the destination."""
-        self.bytes = 0
-        self.errors: Counter[str] = Counter()
-        """Sendings that failed, by type of error."""
-        self.refused: Counter[str] = Counter()
-        """Records that the destination will never take, or that are no records, by reason."""
-        self.letters = Counter(kept=0, full=0, failed=0, unnamed=0)
-        """The same by what became of them: in the file of dead letters, which is full, or fails; or not named."""
-        self.left_out = 0
-        """Records that ``ship_to`` does not ask for."""
-        self.live = 0
-        """Segments that wait for their end: none does, where records are sent as they are written."""
-        self.sending_since_unix_nano = 0
-        """The time of the oldest record that is being sent; 0: none is."""
+        # In the file of dead letters, which is full, or fails; or not named.
+        super().__init__(limits, ("kept", "full", "failed", "unnamed"), report, clock, sleep)
+        self._source, self._destination = source, destination
 
     def run(self, stop: Waiting, *, once: bool = False, drain_s: float = 0.0) -> bool:
         """Ship until ``stop`` is set, and then the present records, and those still written, for up to ``drain_s``.
@@ -92,17 +76,8 @@ class Shipper:
     def _is_full(self, batch: Batch) -> bool:
         return len(batch.lines) >= self._limits.ship_batch_records or batch.bytes >= self._limits.ship_batch_bytes
 
-    def lag_bytes(self) -> int:
-        """Return the bytes that wait; 0 if that is unknown."""
-        try:
-            return self._source.lag_bytes()
-        except OSError:
-            return 0
-
-    def lag_s(self) -> float:
-        """Return the age of the oldest record that is being sent; 0: none is."""
-        oldest = self.sending_since_unix_nano
-        return max(0.0, time.time() - oldest / 1e9) if oldest else 0.0
+    def _waiting_bytes(self) -> int:
+        return self._source.lag_bytes()
 
     def _read(self) -> Batch | None:
         try:
@@ -122,7 +97,7 @@ class Shipper:
         pause_s = FIRST_PAUSE_S
         if left:
             self._save(self._source.plan, batch)
-        self.sending_since_unix_nano = left[0].unix_nano() if left else 0
+        self.sending_since_s = left[0].unix_nano() / 1e9 if left else 0.0
         while left:
             sent = self._send(left)
             self._count(left, sent)
@@ -132,9 +107,9 @@ class Shipper:
             self._failed(sent.error_type, f"{len(left)} records wait: {sent.error}")
             if self._pauses.ends(stop, drain_s) and self._pauses.is_over():
                 return False
-            self._pauses.pause(stop, min(max(pause_s, sent.retry_after_s), self._limits.ship_retry_s))
+            self._wait_after_failure(stop, pause_s, sent.retry_after_s)
             pause_s = FIRST_PAUSE_S if progress else pause_s * 2
-        self.sending_since_unix_nano = 0
+        self.sending_since_s = 0.0
         if not self._save(self._source.acknowledge, batch):
             self._pauses.pause(stop, self._limits.ship_interval_s)
         return True
@@ -148,7 +123,7 @@ class Shipper:
             others = [line for line, fault in faults if not fault]
             if len(others) == len(lines):
                 # No record is the cause.
-                return Sent(lines, f"{type(error).__name__}: {error}", type(error).__name__)
+                return Sent.failing(lines, error)
         sent = Sent()
         for line, fault in faults:
             if fault:
@@ -197,10 +172,6 @@ class Shipper:
         except OSError as error:
             self.letters["failed"] += len(letters)
             self._failed("letters", f"dead letters cannot be saved: {error}")
-
-    def _failed(self, kind: str, text: str) -> None:
-        self.errors[kind] += 1
-        self._pauses.report(kind, text)
 
     def close(self) -> None:
         """Let go of everything; idempotent where its parts are."""

@@ -110,7 +110,6 @@ class Source:
     def __init__(
         self, directory: Path, offsets: str | Progress, *, suffix: str = "", once: bool = False, repeats: bool = False
     ) -> None:
-        """Take up what was saved."""
         self.directory, self._suffix = directory, suffix
         self._offsets = Offsets(directory, offsets) if isinstance(offsets, str) else offsets
         self._listing = Listing(directory)

@@ -119,7 +119,6 @@ class EachSource(Sources):
         repeats: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Find what is there."""
         super().__init__(())
         _raise_file_limit()
         self._state, self._clock, self._looks_s = state, clock, 0.0

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from inference_logging.read.segments import Record
+from inference_logging.read.segments.columns import is_number
 from inference_logging.ship.line import Line
 from inference_logging.ship.openinference import openinference
 
@@ -211,8 +212,7 @@ def _threshold(count: float) -> str:
 
 
 def _seconds(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) and value >= 0 else None
+    return value if is_number(value) and value >= 0 else None
 
 
 def _nano(value: Any) -> int:

@@ -23,12 +23,10 @@ from inference_logging.read.stats.interval import bootstrap, ratio, trimmed_mean
 from inference_logging.segments import read_records
 from loadtests import harness
 from loadtests.compare import arrivals
-from loadtests.compare.load import LoadError, locust
-from loadtests.compare.measure import Cores, ServerError, serving
+from loadtests.compare.measure import Cores, LoadError, ServerError, locust, serving
 from loadtests.turns.bench_turns import Load, running
-from loadtests.turns.bench_turns_arms import WITH_AND_WITHOUT
-from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Case
-from loadtests.turns.bench_turns_slices import CONTROL, LOGGED, UNLOGGED, Block
+from loadtests.turns.bench_turns_arms import CONTROL, LOGGED, UNLOGGED, WITH_AND_WITHOUT
+from loadtests.turns.bench_turns_rows import LEAST_BLOCKS, Block, Case
 
 CONNECTIONS: Final = 16
 CASES: Final = {
@@ -114,7 +112,7 @@ def _play(given: argparse.Namespace, trace: Path, core: int, logs: Path) -> bool
     print(f"records = requests: {books}; failed requests: {chat['failures']}")
     print(f"{WARM_UP_REQUESTS} of these requests are not the trace's: they warmed the server up before it.")
     _begin("where things lie")
-    for segment in sorted(path for path in logs.glob("*.jsonl") if not path.is_symlink()):
+    for segment in sorted(harness.segments(logs)):
         print(f"segment   {os.path.relpath(segment)}  ({segment.stat().st_size:,} bytes)")
     print(f"newest    {os.path.relpath(logs / 'latest')}")
     print(f"a page    .venv/bin/inference-logging stats {os.path.relpath(logs)} --html report.html")

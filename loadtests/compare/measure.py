@@ -1,17 +1,21 @@
-"""Run the server under test in a process of its own, and read what it cost: CPU time, requests, records.
+"""Run the server under test in a process of its own, load it by Locust, and read what it cost: CPU, requests, records.
 
 The count of requests comes from a counter in front of the app, the count of records from the files that are left once
 the process has ended, so neither can hide what the other one lost.
+
+A load that is slower than the server measures itself. `Load.busy` shows that: it is the share of a core that the server
+used, and req/s says something about the server only where that is close to 1.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +25,9 @@ from loadtests import harness
 from loadtests.harness import HOST
 
 COUNTS = "counts.json"
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 30.0
+SATURATED = 0.9
+WARM_UP_REQUESTS = 200
+DEADLINE_S = 30.0
 CONTROL = "control"
 """A second server without logging: how far it is from the first one is what the method cannot see."""
 
@@ -108,23 +113,17 @@ class ServerUnderTest(NamedTuple):
         return f"http://{HOST}:{self.port}"
 
     def request(self, path: str, body: dict[str, Any] | None = None, times: int = 1) -> bytes:
-        """Send a request `times` times over one connection and return the last answer's body, whatever its status.
+        """Send a request `times` times and return the last answer's body.
 
         The socket listens before the process runs, so the first answer also shows that the server is up.
-        Raises ``ServerError`` if it is not within 30 s.
+        Raises ``ServerError`` if it is not within 30 s, or says that it failed.
         """
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=START_DEADLINE_S)
-        payload = None if body is None else json.dumps(body)
         answer = b""
         try:
             for _ in range(times):
-                method = "GET" if body is None else "POST"
-                connection.request(method, path, payload, {"content-type": "application/json"})
-                answer = connection.getresponse().read()
+                answer = harness.get(f"{self.url}{path}", body, DEADLINE_S)
         except OSError as error:
             raise ServerError(f"mode {self.mode}: no answer on {path}: {error}\n{self._tail()}") from error
-        finally:
-            connection.close()
         return answer
 
     def cpu_s(self) -> float:
@@ -138,7 +137,7 @@ class ServerUnderTest(NamedTuple):
         """
         self.process.send_signal(signal.SIGTERM)
         try:
-            status = self.process.wait(STOP_DEADLINE_S)
+            status = self.process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired as error:
             raise ServerError(f"mode {self.mode}: did not stop\n{self._tail()}") from error
         if status != 0:
@@ -155,3 +154,75 @@ class ServerUnderTest(NamedTuple):
 
     def _tail(self) -> str:
         return (self.directory / "server.out").read_text(errors="replace")[-2000:]
+
+
+class Scenario(NamedTuple):
+    """What is asked of the server: its path and body, and the Locust user that does the same."""
+
+    path: str
+    user: str
+    body: dict[str, Any] | None = None
+
+
+SCENARIOS = {
+    "trivial": Scenario("/trivial", "TrivialUser"),
+    "stream64": Scenario("/stream64", "Stream64User"),
+    "chat": Scenario("/v1/chat/completions", "ChatUser", {"max_tokens": 64, "stream": True}),
+}
+
+
+class Load(NamedTuple):
+    """What one run of a tool did, and what it cost the server."""
+
+    requests: int
+    failures: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    cpu_s: float = 0.0
+
+    @property
+    def rps(self) -> float:
+        """Answered requests per second."""
+        return self.requests / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """The server's CPU time per request."""
+        return self.cpu_s / self.requests * 1e6
+
+    @property
+    def busy(self) -> float:
+        """The share of a core that the server used."""
+        return self.cpu_s / self.seconds
+
+
+class LoadError(RuntimeError):
+    """Locust failed, or answered nothing; the message holds the end of its output."""
+
+
+def drive(server: ServerUnderTest, scenario: Scenario, seconds: float, users: int) -> Load:
+    """Load `server` in a closed loop with `users` connections, and charge it with the CPU time it used meanwhile."""
+    before = server.cpu_s()
+    result = locust(server.url, [f"-u{users}", "-r1000", f"-t{seconds:g}s", scenario.user])
+    rows = [row for row in result["requests"].values() if row["type"] != "SSE"]
+    requests, failures = (sum(row[name] for row in rows) for name in ("count", "failures"))
+    if not requests:
+        raise LoadError(f"{scenario.path} got no answer in mode {server.mode} ({failures} failures)")
+    cpu_s = server.cpu_s() - before
+    return Load(requests, failures, result["seconds"], rows[0].get("p50_ms", 0.0), rows[0].get("p99_ms", 0.0), cpu_s)
+
+
+def locust(url: str, options: list[str]) -> dict[str, Any]:
+    """Run Locust with `options` on the locustfile beside this, and return its result file; raises ``LoadError``."""
+    with tempfile.TemporaryDirectory() as scratch:
+        result = Path(scratch) / "result.json"
+        script = Path(__file__).with_name("locustfile.py")
+        command = [sys.executable, "-m", "locust", "-f", str(script), "--headless", "--only-summary"]
+        # Failed requests are counted and shown; they are no reason to throw the run away.
+        command += ["--loglevel=WARNING", "--exit-code-on-error=0", f"--host={url}", f"--result={result}", *options]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode != 0:
+            raise LoadError(f"Locust ended with status {done.returncode}\n{done.stdout[-2000:]}")
+        answer: dict[str, Any] = json.loads(result.read_text())
+        return answer

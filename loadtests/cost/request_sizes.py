@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import zstandard
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
-from inference_logging.prove.bench.configurations_round import ignore
+from inference_logging.prove.bench.configurations_round import Kind, ignore
 from loadtests import harness
 
 REQUESTS: Final = 400
@@ -107,22 +107,13 @@ def _event(content: Mapping[str, Any]) -> bytes:
 
 
 async def _serve(application: Any, input_tokens: int, output_tokens: int) -> None:
-    for number in range(REQUESTS):
-        messages = [{"role": "user", "content": _text(input_tokens)}]
-        request = {"model": "model", "stream": True, "max_tokens": output_tokens, "messages": messages}
-        body = json.dumps(request).encode() if output_tokens else b""
-
-        async def receive(body: bytes = body) -> Message:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        path = "/v1/chat/completions" if output_tokens else "/items"
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await application({
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1",
-            "method": "POST" if output_tokens else "GET", "scheme": "http", "path": path, "raw_path": path.encode(),
-            "query_string": b"", "headers": headers if output_tokens else [],
-            "client": ("192.0.2.1", 1024 + number), "server": ("192.0.2.2", 8000),
-        }, receive, ignore)  # fmt: skip
+    for _ in range(REQUESTS):
+        asked = Kind("GET", "GET", "/items", b"", 1)
+        if output_tokens:
+            messages = [{"role": "user", "content": _text(input_tokens)}]
+            request = {"model": "model", "stream": True, "max_tokens": output_tokens, "messages": messages}
+            asked = Kind("stream", "POST", "/v1/chat/completions", json.dumps(request).encode(), 1)
+        await application(asked.scope(), asked.receive, ignore)
 
 
 def main() -> None:

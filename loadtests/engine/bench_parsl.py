@@ -10,24 +10,19 @@ killed, tests/integrations/test_parsl.py proves. loadtests/README.md says more.
 from __future__ import annotations
 
 import os
-import re
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from inference_logging.read.stats.interval import Interval, bootstrap, ratio
 from loadtests import harness
-from loadtests.harness import ROOT, memory_directory, scratch_directory
+from loadtests.harness import ROOT, Child, memory_directory, scratch_directory
 
 VENV: Final = ROOT / ".venv-parsl"
 MODES: Final = ("off", "control", "default", "ours")
-RATE: Final = re.compile(r"Tasks per second: ([\d.]+)")
-_END_S: Final = 60.0
 
 
 class Program:
@@ -36,56 +31,27 @@ class Program:
     def __init__(self, mode: str, directory: Path, queues: Path, workers: int = 1) -> None:
         """Start it. Raises ``RuntimeError`` with its output if it does not get ready."""
         self.directory, self.queues = directory, queues
-        self._errors = directory / "stderr"
-        command = [str(VENV / "bin" / "python"), str(Path(__file__).with_name("parsl_load.py"))]
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [*command, mode, str(directory), str(workers)],
-                cwd=directory,
-                env=environment(queues),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        self._wait_for("ready")
+        command = (VENV / "bin" / "python", Path(__file__).with_name("parsl_load.py"), mode, directory, str(workers))
+        self._child = Child(*command, said=directory / "stderr", cwd=directory, env=environment(queues))
+        self._child.hear("ready")
 
     def ms_per_task(self, tasks: int) -> float:
         """Run a batch of empty tasks."""
-        self._write(str(tasks))
-        return 1000 / float(self._wait_for(RATE.pattern)[1])
+        self._child.say(str(tasks))
+        return 1000 / float(self._child.hear(r"Tasks per second: ([\d.]+)")[1])
 
     def kill_a_worker(self) -> None:
         """Let a task kill its worker, and wait until Parsl has noticed."""
-        self._write("die")
-        self._wait_for("WorkerLost")
+        self._child.say("die")
+        self._child.hear("WorkerLost")
 
     def end(self) -> None:
         """Let Parsl end in order."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._wait_for("ended")
-        self._process.wait(_END_S)
+        self._child.end()
 
     def kill(self) -> None:
         """End what is left of it, and its interchange; a manager ends by itself when it finds that gone."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with suppress(BrokenPipeError):
-            self._process.__exit__(None, None, None)  # closes the pipes and waits
-
-    def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-
-    def _wait_for(self, pattern: str) -> re.Match[str]:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if (found := re.match(pattern, line)) is not None:
-                return found
-        raise RuntimeError(f"the program with Parsl ended early:\n{self._errors.read_text(errors='replace')[-3000:]}")
+        self._child.kill()
 
 
 def environment(queues: Path) -> dict[str, str]:

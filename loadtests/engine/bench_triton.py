@@ -24,8 +24,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from loadtests import harness
-from loadtests.cost.bench_report import Report, at_least, at_most, sections
-from loadtests.harness import HOST, ROOT, free_port, memory_directory, scratch_directory
+from loadtests.harness import (
+    HOST,
+    ROOT,
+    Report,
+    at_least,
+    at_most,
+    free_port,
+    memory_directory,
+    scratch_directory,
+    sections,
+)
 
 CONNECTIONS: Final = 16
 START_S: Final = 60.0

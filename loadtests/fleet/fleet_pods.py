@@ -7,6 +7,11 @@ One process imports the package and forks the pods; each then opens its logger a
 arrival trace, compressed in time, from the time zero that stands in the book. Lines on standard input: ``deploy
 SECONDS`` ends one pod after another within that time and starts its next process in the same volume, ``end`` ends all
 of them. Answers: ``ready``, ``deployed``, ``ended``.
+
+Each process notes what it accepted in a slot of one mapped file, the book, after each request. The kernel keeps that
+when the process is killed, so the book does not depend on queue, listener or shipper. A process that is killed between
+a record and its note has accepted more than the book says: what arrives of that is counted as ``beyond``, never as
+missing.
 """
 
 from __future__ import annotations
@@ -14,21 +19,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import mmap
 import os
 import signal
+import struct
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.cli import native
-from inference_logging.prove.bench.configurations_round import STREAM, application, ignore
+from inference_logging.prove.bench.configurations_round import STREAM, application, dropped, ignore
 from loadtests.compare import arrivals
 from loadtests.compare.arrivals import Arrival
-from loadtests.fleet.fleet_count import Book, Note
 
 SERVICE: Final = "fleet"
 SAMPLE: Final = 8
@@ -38,6 +45,111 @@ QUEUE_BYTES: Final = 1 << 20
 _LOOK_S: Final = 0.5
 
 _ENDING: Final = frozenset({signal.SIGTERM})
+LIVES: Final = 2
+"""Of a pod: before the deploy and after it."""
+_BEGIN: Final = struct.Struct("<d")
+_SLOT: Final = struct.Struct("<5Q")
+
+Process = tuple[str, int]
+Key = tuple[str, int, int]
+
+
+class Note(NamedTuple):
+    """What a process has noted; ``served`` counts the arrivals of its pod that are answered, in all its lives."""
+
+    boot_id: int
+    pid: int
+    accepted: int
+    dropped: int
+    served: int
+
+
+class Book:
+    """The slots of all lives of ``pods`` pods, in the file ``path``."""
+
+    def __init__(self, path: Path, pods: int) -> None:
+        """Map the file; make it where it is not there."""
+        size = _BEGIN.size + pods * LIVES * _SLOT.size
+        with path.open("a+b") as file:
+            file.truncate(size)
+            self._map, self._pods = mmap.mmap(file.fileno(), size), pods
+
+    @property
+    def begin_s(self) -> float:
+        """When time zero of the fleet is, by the monotonic clock; 0: nobody has said so yet."""
+        begin_s: float = _BEGIN.unpack_from(self._map)[0]
+        return begin_s
+
+    @begin_s.setter
+    def begin_s(self, at_s: float) -> None:
+        _BEGIN.pack_into(self._map, 0, at_s)
+
+    def write(self, pod: int, life: int, note: Note) -> None:
+        """Note it."""
+        _SLOT.pack_into(self._map, self._at(pod, life), *note)
+
+    def read(self, pod: int, life: int) -> Note:
+        """Return the note; zeros: that process has not begun."""
+        return Note(*_SLOT.unpack_from(self._map, self._at(pod, life)))
+
+    def _at(self, pod: int, life: int) -> int:
+        return _BEGIN.size + (pod * LIVES + life) * _SLOT.size
+
+    def notes(self, pods: Iterable[int] | None = None) -> Iterator[Note]:
+        """Return the notes of the processes that have begun, of all pods or of these."""
+        every = range(self._pods) if pods is None else pods
+        notes = (self.read(pod, life) for pod in every for life in range(LIVES))
+        return (note for note in notes if note.boot_id)
+
+    def accepted(self, pods: Iterable[int] | None = None) -> int:
+        """Return how many records were accepted."""
+        return sum(note.accepted for note in self.notes(pods))
+
+    def processes(self) -> dict[Process, int]:
+        """Return how many records each process accepted."""
+        return {(f"{note.boot_id:016x}", note.pid): note.accepted for note in self.notes()}
+
+
+class Counted(NamedTuple):
+    """What became of the accepted records, by (boot_id, pid, seq); ``others`` are the listeners' own records."""
+
+    accepted: int
+    arrived: int
+    copies: int
+    beyond: int
+    others: int
+    missing: list[Key]
+
+    def figures(self) -> dict[str, int]:
+        """Return the counts."""
+        return {**self._asdict(), "missing": len(self.missing)}
+
+
+def key(record: Mapping[str, Any]) -> tuple[str, int, int | None]:
+    """Return what identifies a record; the listener's own have no sequence."""
+    return record["boot_id"], record["pid"], record.get("seq")
+
+
+def count(processes: Mapping[Process, int], arrived: Iterable[tuple[str, int, int | None]]) -> Counted:
+    """Compare what ``processes`` accepted with the keys of what arrived, each as often as it did.
+
+    Raises ``ValueError`` for a record of a process that is not in the book.
+    """
+    found: Counter[tuple[str, int, int | None]] = Counter(arrived)
+    expected = {(boot_id, pid, seq) for (boot_id, pid), accepted in processes.items() for seq in range(accepted)}
+    numbered = {one: times for one, times in found.items() if one[2] is not None}
+    unknown = {(boot_id, pid) for boot_id, pid, _ in numbered} - processes.keys()
+    if unknown:
+        raise ValueError(f"records of processes that the book does not have: {sorted(unknown)[:3]}")
+    there = expected & numbered.keys()
+    return Counted(
+        accepted=len(expected),
+        arrived=len(there),
+        copies=sum(numbered.values()) - len(numbered),
+        beyond=len(numbered) - len(there),
+        others=found.total() - sum(numbered.values()),
+        missing=sorted(expected - there),
+    )
 
 
 class Settings(NamedTuple):
@@ -89,8 +201,7 @@ class Pod:
 
     def _note(self, logger: Logger) -> None:
         stats = logger.stats()
-        dropped = sum(count for reasons in stats["dropped"].values() for count in reasons.values())
-        note = Note(int(stats["boot_id"], 16), os.getpid(), stats["accepted"], dropped, self._served)
+        note = Note(int(stats["boot_id"], 16), os.getpid(), stats["accepted"], dropped(logger), self._served)
         self._book.write(self._pod, self._life, note)
 
     async def _serve(self, app: InferenceLoggingMiddleware, logger: Logger) -> None:
@@ -162,16 +273,11 @@ class Zone:
         self._end(*self._pids)
 
 
-def recover(settings: Settings, pods: Sequence[int]) -> int:
-    """Write what is left in the queues of these pods, each to its own segments; return the worst exit code."""
-    return max(native.run(["recover"], settings.config(pod)) for pod in pods)
-
-
 def main() -> None:
     """Obey standard input, or recover."""
     settings = Settings(**json.loads(sys.argv[1]))
     if sys.argv[2] == "recover":
-        sys.exit(recover(settings, [int(pod) for pod in sys.argv[3:]]))
+        sys.exit(max(native.run(["recover"], settings.config(int(pod))) for pod in sys.argv[3:]))
     zone = Zone(settings, [int(pod) for pod in sys.argv[2:]])
     zone.wait_until_ready()
     print("ready", flush=True)

@@ -20,15 +20,22 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import orjson
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import OffsetSpec as Offsets  # type: ignore[attr-defined]  # public, and not in __all__
+from confluent_kafka.cimpl import NewTopic
 
 from loadtests import results
 from loadtests.compare import arrivals
 from loadtests.fleet import fleet_page
-from loadtests.fleet.fleet_count import Book, count, key
-from loadtests.fleet.fleet_kafka import Cluster, record_of
-from loadtests.fleet.fleet_pods import SAMPLE, SERVICE, ZONES, Settings
-from loadtests.fleet.fleet_processes import Child
+from loadtests.fleet.fleet_pods import SAMPLE, SERVICE, ZONES, Book, Settings, count, key
+from loadtests.harness import HOST, Child, free_port
+from tests.kit.support import wait_until
+from tests.ship.kafka import node
+from tests.ship.programs import Program
 
 EVENTS: Final = {
     "broker killed": 0.2, "broker starts again": 0.3, "zone lost": 0.45, "deploy begins": 0.55, "deploy ends": 0.95
@@ -36,9 +43,96 @@ EVENTS: Final = {
 """When, as a share of the run."""
 LOST: Final = 2
 """The zone that is lost."""
+PARTITIONS: Final = 12
+IN_SYNC: Final = 2
+"""Replicas, of one in each zone, that have a record before it is acknowledged."""
+_LEAD_S: Final = 2.0
 _LOOK_S: Final = 2.0
-_SHIP: Final = [sys.executable, "-m", "inference_logging.cli.main", "ship"]
-_PODS: Final = [sys.executable, "-m", "loadtests.fleet.fleet_pods"]
+_PATIENCE_S: Final = 60.0
+_OURS: Final = (sys.executable, "-m", "inference_logging.cli.main")
+_PODS: Final = (sys.executable, "-m", "loadtests.fleet.fleet_pods")
+
+
+class Cluster:
+    """A real Kafka of three brokers, one for each zone, with a topic for each run."""
+
+    def __init__(self, folder: Path) -> None:
+        """Format the storage of all brokers."""
+        self._addresses, controllers = ([f"{HOST}:{free_port()}" for _ in range(ZONES)] for _ in range(2))
+        self._settings: dict[str, Any] = {"bootstrap.servers": ",".join(self._addresses), "log_level": 0}
+        self._ends: dict[str, list[int]] = {}
+        self.brokers: list[Program] = []
+        for number, address in enumerate(self._addresses, 1):
+            own = folder / f"broker-{number}"
+            own.mkdir(parents=True)
+            # Brokers answer once most of them are there, so that nothing waits for the first one alone.
+            self.brokers.append(Program(node(own, address, controllers, number), own / "log", lambda: True))
+
+    def start(self) -> None:
+        """Start those that do not run, and wait for all."""
+        for broker in self.brokers:
+            if not broker.is_running():
+                broker.start()
+        wait_until(lambda: all(map(self._knows_all, self._addresses)), "the brokers to know each other")
+
+    @staticmethod
+    def _knows_all(address: str) -> bool:
+        with contextlib.suppress(KafkaException):
+            admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+            return len(admin.list_topics(timeout=2.0).brokers) == ZONES
+        return False
+
+    def make(self, topic: str) -> str:
+        """Make a topic whose records are acknowledged by the brokers of two zones; return where it is."""
+        made = NewTopic(topic, PARTITIONS, ZONES, config={"min.insync.replicas": str(IN_SYNC)})
+        AdminClient(self._settings).create_topics([made])[topic].result(_PATIENCE_S)
+        return f"kafka://{self._settings['bootstrap.servers']}/{topic}"
+
+    def records(self, topic: str) -> int:
+        """Return how many records its partitions hold; where a partition has no leader, those that were seen last."""
+        # A new client each time: an older one may ask a broker that is dead for as long as it has nothing to send.
+        latest = Offsets.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, at): latest for at in range(PARTITIONS)}
+        ends = self._ends.setdefault(topic, [0] * PARTITIONS)
+        with contextlib.suppress(KafkaException, TimeoutError):
+            admin = AdminClient(self._settings)  # which must live until the answers are there
+            for partition, future in admin.list_offsets(wanted, request_timeout=2.0).items():
+                with contextlib.suppress(KafkaException, TimeoutError):
+                    ends[partition.partition] = max(ends[partition.partition], future.result(2.0).offset)
+        return sum(ends)
+
+    def read(self, topic: str) -> Iterator[dict[str, Any]]:
+        """Return the records of a topic up to its present end."""
+        consumer = Consumer({**self._settings, "group.id": "reader", "enable.auto.commit": False})
+        partitions = [TopicPartition(topic, at, 0) for at in range(PARTITIONS)]
+        left = sum(consumer.get_watermark_offsets(one, timeout=_PATIENCE_S)[1] for one in partitions)
+        consumer.assign(partitions)
+        while left:
+            messages = consumer.consume(min(left, 1000), _PATIENCE_S)
+            if not messages:
+                raise TimeoutError(f"{topic}: nothing comes, {left} messages are left")
+            for message in messages:
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                yield orjson.loads(message.value() or b"")
+            left -= len(messages)
+        consumer.close()
+
+    def end(self) -> None:
+        """End all brokers."""
+        for broker in self.brokers:
+            broker.end()
+
+
+class Shipper(NamedTuple):
+    """What ships the volume of one pod (``own``), or those of all other pods of a zone (``following``)."""
+
+    kind: str
+    number: int
+    zone: int
+    state: Path
+    """Where it keeps its offsets."""
+    options: tuple[str | Path, ...]
 
 
 class Run:
@@ -49,65 +143,51 @@ class Run:
         self._folder, self._settings, self._cluster = folder, settings, cluster
         folder.mkdir()
         self._topic = f"{SERVICE}-{settings.pods}"
-        self._to = f"kafka://{cluster.addresses}/{self._topic}"
+        self._to = cluster.make(self._topic)
         self._pods = [range(zone, settings.pods, ZONES) for zone in range(ZONES)]
         self._book = Book(settings.book, settings.pods)
         self._curve: list[tuple[float, int, int]] = []
         self._events: dict[str, float] = {}
-        self._own: dict[int, list[Child]] = {}
-        """Shippers of the sample, by pod."""
-        self._zones: dict[int, Child] = {}
         self._begun_s = 0.0
-        self._following: dict[int, Child] = {}
-        """The other shippers, by zone."""
+        self._zones: dict[int, Child] = {}
+        self._shippers: dict[Shipper, list[Child]] = {shipper: [] for shipper in self._planned()}
+
+    def _planned(self) -> Iterator[Shipper]:
+        for pod in range(min(SAMPLE, self._settings.pods)):
+            logs = self._settings.config(pod).directory
+            yield Shipper("own", pod, pod % ZONES, logs, ("--directory", logs))
+        for zone, pods in enumerate(self._pods):
+            if any(pod >= SAMPLE for pod in pods):
+                state, each = self._folder / f"state-{zone}", self._folder / f"zone-{zone}" / "{pod}" / "logs"
+                yield Shipper("following", zone, zone, state, ("--each", each, "--state", state))
 
     def simulate(self) -> dict[str, Any]:
         """Let it run, and return what was found."""
-        self._cluster.make(self._topic)
-        # All at once: the machine needs a while for a thousand.
-        self._zones = {at: self._zone(at, pods) for at, pods in enumerate(self._pods) if pods}
-        for zone in self._zones.values():
-            assert zone.hear() == "ready"
-        for pod in range(min(SAMPLE, self._settings.pods)):
-            self._own[pod] = [self._shipper(pod)]
-        for at, pods in enumerate(self._pods):
-            if any(pod >= SAMPLE for pod in pods):
-                self._following[at] = self._follow(at)
-        self._begun_s = self._book.begin_s = time.monotonic() + 2.0
         try:
+            # All at once: the machine needs a while for a thousand.
+            self._zones = {zone: self._process(f"zone-{zone}", *pods) for zone, pods in enumerate(self._pods) if pods}
+            for pods in self._zones.values():
+                pods.hear("ready")
+            for shipper in self._shippers:
+                self._ship(shipper)
+            self._begun_s = self._book.begin_s = time.monotonic() + _LEAD_S
             with self._looking():
                 self._let_things_happen()
                 self._drain()
         finally:
-            self._end()
+            for child in chain(self._zones.values(), *self._shippers.values()):
+                child.kill()
         return self._found()
 
-    def _end(self) -> None:
-        """Make sure that nothing is left."""
-        for child in [*self._zones.values(), *self._following.values(), *chain.from_iterable(self._own.values())]:
-            child.kill()
+    def _process(self, name: str, *arguments: str | int) -> Child:
+        settings = json.dumps(self._settings._asdict())
+        return Child(*_PODS, settings, *map(str, arguments), said=self._folder / f"{name}.said")
 
-    def _zone(self, at: int, pods: Sequence[int]) -> Child:
-        return self._pods_process(f"zone-{at}", *map(str, pods))
-
-    def _pods_process(self, name: str, *arguments: str) -> Child:
-        return Child(*_PODS, json.dumps(self._settings._asdict()), *arguments, said=self._said(name))
-
-    def _shipper(self, pod: int, *options: str) -> Child:
-        return Child(*_SHIP, "--to", self._to, "--directory", self._logs(pod), *options, said=self._said(f"ship-{pod}"))
-
-    def _follow(self, at: int, *options: str) -> Child:
-        each = ("--each", self._folder / f"zone-{at}" / "{pod}" / "logs", "--state", self._state(at))
-        return Child(*_SHIP, "--to", self._to, *each, *options, said=self._said(f"follow-{at}"))
-
-    def _state(self, at: int) -> Path:
-        return self._folder / f"state-{at}"
-
-    def _logs(self, pod: int) -> Path:
-        return self._settings.config(pod).directory
-
-    def _said(self, name: str) -> Path:
-        return self._folder / f"{name}.said"
+    def _ship(self, shipper: Shipper, *options: str) -> Child:
+        said = self._folder / f"{shipper.kind}-{shipper.number}.said"
+        child = Child(*_OURS, "ship", "--to", self._to, *shipper.options, *options, said=said)
+        self._shippers[shipper].append(child)
+        return child
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[None]:
@@ -130,11 +210,10 @@ class Run:
 
     def _note_starts(self) -> None:
         """Note what each shipper has used, once a batch of it is acknowledged: until then it starts."""
-        own = ((self._logs(pod), shippers[-1]) for pod, shippers in self._own.items())
-        for directory, shipper in (*own, *((self._state(at), shipper) for at, shipper in self._following.items())):
+        for shipper, children in self._shippers.items():
             with contextlib.suppress(OSError):  # no batch yet, or its process ends
-                if (directory / ".kafka.offsets").stat().st_mtime > shipper.begun_s:
-                    shipper.note_start()
+                if (shipper.state / ".kafka.offsets").stat().st_mtime > children[-1].begun_s:
+                    children[-1].note_start()
 
     def _wait_for(self, event: str) -> None:
         time.sleep(max(0.0, self._begun_s + EVENTS[event] * self._settings.seconds - time.monotonic()))
@@ -144,6 +223,10 @@ class Run:
         self._events[event] = round(time.monotonic() - self._begun_s, 1)
         print(f"  {self._events[event]:7.1f} s  {event}", flush=True)
 
+    def _of_zone(self, *, lost: bool) -> list[Shipper]:
+        """Return the shippers of the lost zone, or those of all others."""
+        return [shipper for shipper in self._shippers if (shipper.zone == LOST) is lost]
+
     def _let_things_happen(self) -> None:
         first, *_, last = self._cluster.brokers
         self._wait_for("broker killed")
@@ -152,79 +235,66 @@ class Run:
         first.start()
         self._wait_for("zone lost")
         last.kill()
-        for child in self._of_zone(LOST):
+        for child in (*(pods for zone, pods in self._zones.items() if zone == LOST), *self._newest(lost=True)):
             child.kill()
         self._wait_for("deploy begins")
         seconds = (EVENTS["deploy ends"] - EVENTS["deploy begins"]) * self._settings.seconds
-        left = [zone for at, zone in self._zones.items() if at != LOST]
-        for zone in left:
-            zone.say(f"deploy {seconds}")
-        for pod, shippers in self._own.items():
-            if pod % ZONES != LOST:
-                shippers[-1].kill()
-                shippers.append(self._shipper(pod))
-        for zone in left:
-            assert zone.hear() == "deployed"
+        left = [pods for zone, pods in self._zones.items() if zone != LOST]
+        for pods in left:
+            pods.say(f"deploy {seconds}")
+        for shipper in self._of_zone(lost=False):
+            if shipper.kind == "own":
+                self._shippers[shipper][-1].kill()
+                self._ship(shipper)
+        for pods in left:
+            pods.hear("deployed")
         self._note("deploy ends")
         time.sleep(max(0.0, self._begun_s + self._settings.seconds - time.monotonic()))
-        for zone in left:
-            zone.say("end")
-        for zone in left:
-            assert zone.hear() == "ended"
-            zone.wait_well()
+        for pods in left:
+            pods.say("end")
+        for pods in left:
+            pods.hear("ended")
+            pods.end()
         self._note("pods ended")
 
-    def _of_zone(self, at: int) -> Iterator[Child]:
-        yield from (self._zones[at],) if at in self._zones else ()
-        yield from (self._following[at],) if at in self._following else ()
-        yield from (shippers[-1] for pod, shippers in self._own.items() if pod % ZONES == at)
+    def _newest(self, *, lost: bool) -> list[Child]:
+        return [self._shippers[shipper][-1] for shipper in self._of_zone(lost=lost)]
 
     def _drain(self) -> None:
         """Let shippers send the rest, and then what the lost zone has left."""
-        following = [shipper for at, shipper in self._following.items() if at != LOST]
-        own = [shippers[-1] for pod, shippers in self._own.items() if pod % ZONES != LOST]
-        for shipper in [*following, *own]:
-            shipper.stop()
-        for shipper in [*following, *own]:
-            shipper.wait_well()
+        kept = self._newest(lost=False)
+        for child in kept:
+            child.stop()
+        for child in kept:
+            child.end()
         self._note("shipped")
         if lost := self._pods[LOST]:
-            recovering = self._pods_process("recover", "recover", *map(str, lost))
-            recovering.read_all()
-            recovering.wait_well()
-            rest = [self._shipper(pod, "--once") for pod in lost if pod < SAMPLE]
-            if LOST in self._following:
-                rest.append(self._follow(LOST, "--once"))
-            for child in rest:
-                child.read_all()
-                child.wait_well()
+            self._process("recover", "recover", *lost).end()
+            for child in [self._ship(shipper, "--once") for shipper in self._of_zone(lost=True)]:
+                child.end()
             self._note("lost zone shipped")
 
     def _found(self) -> dict[str, Any]:
-        settings, processes = self._settings, self._book.processes()
-        arrived = count(processes, (key(record_of(message)) for message in self._cluster.read(self._topic)))
-        verified = subprocess.run(
-            [*_SHIP[:-1], "verify", "--json", *map(self._logs, range(settings.pods))],
-            check=False, stdout=self._said("verify").open("wb"),
-        )  # fmt: skip
-        kept = [pod for pod in range(settings.pods) if pod % ZONES != LOST]
-        own, others = ([pod for pod in kept if (pod < SAMPLE) is is_own] for is_own in (True, False))
-        own_shippers = [child for pod in own for child in self._own[pod]]
-        following = [child for at, child in self._following.items() if at != LOST]
+        processes, every = self._book.processes(), range(self._settings.pods)
+        volumes = [self._settings.config(pod).directory for pod in every]
+        with (self._folder / "verify.said").open("wb") as said:
+            verified = subprocess.run([*_OURS, "verify", "--json", *volumes], check=False, stdout=said)
+        kept = {kind: [pod for pod in every if pod % ZONES != LOST and (pod < SAMPLE) is (kind == "own")]
+                for kind in fleet_page.SHIPPERS}  # fmt: skip
+        shippers = self._of_zone(lost=False)
+        spent = {kind: sum(child.work_cpu_s for shipper in shippers if shipper.kind == kind
+                           for child in self._shippers[shipper]) for kind in kept}  # fmt: skip
         return {
-            "pods": settings.pods,
+            "pods": self._settings.pods,
             "processes": len(processes),
             "dropped": sum(note.dropped for note in self._book.notes()),
-            "kafka": arrived.figures(),
+            "kafka": count(processes, map(key, self._cluster.read(self._topic))).figures(),
             "verified": verified.returncode == 0,
             "events": self._events,
             "curve": self._curve,
             "shippers": {
-                "records": {"own": self._book.accepted(own), "following": self._book.accepted(others)},
-                "cpu_s": {
-                    "own": sum(child.work_cpu_s for child in own_shippers),
-                    "following": sum(child.work_cpu_s for child in following),
-                },
+                "records": {kind: self._book.accepted(pods) for kind, pods in kept.items()},
+                "cpu_s": spent,
             },
         }
 

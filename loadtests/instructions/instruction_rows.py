@@ -4,6 +4,8 @@ Started by `bench_instructions` below valgrind, with the path of the compiled `c
 A row has parts with weights: the work with logging, and the same work without it, which is taken off. Nothing listens,
 so all that runs is what the loop runs; the queue has room for every record. A coroutine is driven by hand, so that no
 event loop is in the counts.
+
+The row that uses `current_request` imports it: a process that has imported it pays for it in each request.
 """
 
 from __future__ import annotations
@@ -15,34 +17,59 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from loadtests.instructions.instruction_requests import (
-    ANSWER,
-    BODY,
-    CLIENT_HEADERS,
-    IDENTITY_HEADERS,
-    POST_HEADERS,
-    RECORDED,
-    STREAMS,
-    TRACE_HEADERS,
-)
+from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
+from inference_logging.prove.bench.configurations_round import GET, ignore
+from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send
 
 ROOT: Final = Path(__file__).parents[2]
 COUNT: Final = 256
 FEW: Final = 64
 BATCH: Final = 8
 
-Message = MutableMapping[str, Any]
 Work = Callable[[], None]
 Prepare = Callable[[int], Work]
-Send = Callable[[Message], Coroutine[Any, Any, None]]
-App = Callable[..., Any]
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+def _delta(**delta: str) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+    chunk = {"id": "chatcmpl-" + "0" * 32, "object": "chat.completion.chunk", "created": 1, "model": "meta-llama"}
+    return f"data: {json.dumps({**chunk, 'choices': [choice]}, separators=(',', ':'))}\n\n".encode()
+
+
+STREAMS: Final = {
+    "stream": (b'data: {"id":"gen-1","object":"text_completion","choices":[{"index":0,"text":"word "}]}\n\n',),
+    "chat": (_delta(content="word "),),
+    "mixed": (_delta(content="word "), _delta(reasoning_content="hm")),
+}
+"""Events of about 90 and 200 bytes, all of one shape or of two in turn."""
+MESSAGES: Final = [{"role": "user", "content": "What is the airspeed of an unladen swallow?"}]
+BODY: Final = json.dumps({"model": "meta/llama-3-8b", "max_tokens": 16, "messages": MESSAGES}).encode()
+CHOICE: Final = {"index": 0, "message": {"role": "assistant", "content": "word " * 16}, "finish_reason": "stop"}
+USAGE: Final = {"prompt_tokens": 12, "completion_tokens": 16, "total_tokens": 28}
+ANSWER: Final = json.dumps(
+    {"id": "chatcmpl-1", "object": "chat.completion", "model": "meta/llama-3-8b", "choices": [CHOICE], "usage": USAGE}
+).encode()
+CLIENT_HEADERS: Final = (
+    (b"host", b"127.0.0.1:8000"),
+    (b"accept", b"application/json"),
+    (b"accept-encoding", b"gzip, deflate"),
+    (b"connection", b"keep-alive"),
+    (b"user-agent", b"OpenAI/Python 1.50.0"),
+    (b"authorization", b"Bearer 0123456789abcdef"),
+)
+POST_HEADERS: Final = ((b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode()))
+TRACE_HEADERS: Final = ((b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),)
+
+IDENTITY_HEADERS: Final = ((b"x-tenant", b"acme"), (b"x-user", b"user-0123456789"))
+RECORDED: Final = ("x-tenant=tenant.id", "x-user=enduser.id", "authorization:hash=api_key.hash")
 
 
 @dataclass(frozen=True)
@@ -58,8 +85,6 @@ class Rows:
     """The rows by name. Each method opens what its row needs; ``stack`` closes it."""
 
     def __init__(self, stack: ExitStack) -> None:
-        from inference_logging import Config
-
         self.config = Config()
         self._stack = stack
 
@@ -69,11 +94,9 @@ class Rows:
 
     def fastapi(self) -> Row:
         """Serve the same GET by FastAPI."""
-        from inference_logging import InferenceLoggingMiddleware
-
         logged, plain = _fastapi(), _fastapi()
         logged.add_middleware(InferenceLoggingMiddleware, config=self.config)
-        return Row(((1, self._served(logged, "/hello")), (-1, self._served(plain, "/hello"))), COUNT)
+        return Row(((1, _served(logged, "/hello")), (-1, _served(plain, "/hello"))), COUNT)
 
     def post(self) -> Row:
         """Serve a chat completion whose answer has its usage."""
@@ -87,7 +110,7 @@ class Rows:
         """Serve the GET by an application that sets an id and an attribute of the request."""
         from inference_logging import current_request
 
-        async def setting(scope: Message, receive: App, send: Send) -> None:
+        async def setting(scope: Scope, receive: Receive, send: Send) -> None:
             request = current_request()
             if request is not None:
                 request.set(**{"tenant.id": "acme"}, retries=2)
@@ -97,8 +120,6 @@ class Rows:
 
     def identity(self) -> Row:
         """Serve the GET where three of the client's headers are recorded, one of them as a keyed hash."""
-        from inference_logging import Config
-
         key = self.config.directory.with_name("hash.key")
         key.write_bytes(bytes(32))
         self.config = Config(record_headers=RECORDED, capture_hash_key_file=key)
@@ -109,29 +130,26 @@ class Rows:
         return self._chunks("stream")
 
     def chunk_chat(self) -> Row:
-        """Serve the same of a chat, whose events are longer."""
-        return self._chunks("chat")
+        """Serve the same of a chat, whose events are longer and which is asked for by JSON, so that facts are kept."""
+        return self._chunks("chat", POST_HEADERS)
 
     def chunk_mixed(self) -> Row:
         """Serve the same of content and reasoning in turn, so that the JSON of each event is walked."""
-        return self._chunks("mixed")
+        return self._chunks("mixed", POST_HEADERS)
 
-    def _chunks(self, stream: str) -> Row:
-        long, short = self._requests(bare, f"/{stream}/64").parts, self._requests(bare, f"/{stream}/32").parts
+    def _chunks(self, stream: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Row:
+        long, short = (self._requests(bare, f"/{stream}/{chunks}", headers).parts for chunks in (64, 32))
         return Row((*long, *((-weight, part) for weight, part in short)), 32 * FEW, FEW)
 
     def emit(self) -> Row:
         """Emit an event with ten fields."""
-        from inference_logging import Logger
-        from loadtests.cost.bench_loggers import EVENT, FIELDS, emit_many, empty_call
+        from loadtests.cost.loggers import EVENT, FIELDS, emit_many, empty_call
 
         call = self._stack.enter_context(Logger(self.config)).event(EVENT, FIELDS)
         return self._calls(lambda count: emit_many(call, count), lambda count: emit_many(empty_call, count))
 
     def logger(self) -> Row:
         """Record an application event with ten fields."""
-        from inference_logging import Logger, get_logger
-
         self._stack.enter_context(Logger(self.config))
         info = get_logger("bench").info
         return self._calls(lambda count: _call_many(info, count), lambda count: _call_many(_nothing, count))
@@ -142,8 +160,6 @@ class Rows:
 
     def listener(self) -> Row:
         """Write the records of GETs as `inference-logging recover` does, many of them, and take off few."""
-        from inference_logging import Config
-
         # It waits as long as it takes; its producer waits for nobody.
         self.config = Config(drain_deadline_s=60)
         # The process that makes them lives on, as a server does; its threads are not in the counts.
@@ -154,35 +170,12 @@ class Rows:
         many, few = partial(self._recovery, filler, 5), partial(self._recovery, filler, 1)
         return Row(((1, many), (-1, few)), 4 * COUNT)
 
-    def _logged(self, app: App) -> App:
-        from inference_logging import InferenceLoggingMiddleware
-
-        return InferenceLoggingMiddleware(app, self.config)
-
-    def _requests(self, app: App, path: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Row:
-        logged = self._served(self._logged(app), path, headers)
-        return Row(((1, logged), (-1, self._served(app, path, headers))), COUNT)
-
-    def _served(self, app: App, path: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Prepare:
-        async def send(_message: Message) -> None:
-            pass
-
-        def prepare(count: int) -> Work:
-            scopes = [_scope(path, headers) for _ in range(count)]
-
-            def work() -> None:
-                for scope in scopes:
-                    _run(app(scope, _receive, send))
-
-            return work
-
-        return prepare
+    def _requests(self, app: ASGIApp, path: str, headers: Headers = ()) -> Row:
+        logged = _served(InferenceLoggingMiddleware(app, self.config), path, headers)
+        return Row(((1, logged), (-1, _served(app, path, headers))), COUNT)
 
     def _calls(self, logged: Callable[[int], None], plain: Callable[[int], None]) -> Row:
-        def prepared(call_many: Callable[[int], None]) -> Prepare:
-            return lambda count: partial(call_many, count)
-
-        return Row(((1, prepared(logged)), (-1, prepared(plain))), COUNT)
+        return Row(tuple((weight, partial(partial, work)) for weight, work in ((1, logged), (-1, plain))), COUNT)
 
     def _batches(self, *, logs: bool) -> Prepare:
         sys.path.append(str(ROOT))
@@ -232,7 +225,7 @@ class Rows:
 
     def fill(self, orders: Iterable[str]) -> None:
         """Leave as many records in the queue as each line says, and answer with a line."""
-        served = self._served(self._logged(bare), "/hello")
+        served = _served(InferenceLoggingMiddleware(bare, self.config), "/hello")
         for order in orders:
             served(int(order))()
             print(flush=True)
@@ -259,7 +252,7 @@ class Marks:
         dump(encoded)
 
 
-async def bare(scope: Message, receive: App, send: Send) -> None:
+async def bare(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer ``/hello`` with a few bytes, ``/stream/N`` and its like with N chunks, all else with a completion."""
     path: str = scope["path"]
     if path == "/hello":
@@ -280,6 +273,22 @@ async def _receive() -> Message:
     return {"type": "http.request", "body": BODY, "more_body": False}
 
 
+def _served(app: ASGIApp, path: str, headers: Headers = ()) -> Prepare:
+    method = "POST" if headers is POST_HEADERS else "GET"
+    own = {"method": method, "path": path, "raw_path": path.encode()}
+
+    def prepare(count: int) -> Work:
+        scopes = [{**GET.scope(), **own, "headers": [*CLIENT_HEADERS, *headers]} for _ in range(count)]
+
+        def work() -> None:
+            for scope in scopes:
+                _run(app(scope, _receive, ignore))
+
+        return work
+
+    return prepare
+
+
 def _fastapi() -> Any:
     from fastapi import FastAPI
     from fastapi.responses import PlainTextResponse
@@ -293,25 +302,7 @@ def _fastapi() -> Any:
     return app
 
 
-def _scope(path: str, headers: tuple[tuple[bytes, bytes], ...]) -> Message:
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": "POST" if headers is POST_HEADERS else "GET",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [*CLIENT_HEADERS, *headers],
-        "client": ("127.0.0.1", 50000),
-        "server": ("127.0.0.1", 8000),
-        "state": {},
-    }
-
-
-def _run(coroutine: Coroutine[Any, Any, object]) -> None:
+def _run(coroutine: Any) -> None:
     try:
         coroutine.send(None)
     except StopIteration:

@@ -7,12 +7,16 @@ comes on top in both runs: the run with 0 % finds it. One worker; `wrk` with a f
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from typing import Any, Final, NamedTuple
 
+from inference_logging import InferenceLoggingMiddleware, current_request
 from inference_logging.read.stats.interval import Interval
+from inference_logging.record.asgi.lifespan import ASGIApp, Receive, Scope, Send
 from loadtests import harness
 from loadtests.harness import HOST
 
@@ -25,6 +29,23 @@ MARGIN_S: Final = 5.0
 """Time that the load goes on beyond the comparison."""
 PATIENCE_S: Final = 60.0
 MEASURE: Final = "CPU per request"
+_HEADERS: Final = [(b"content-type", b"text/plain"), (b"content-length", b"2")]
+
+
+def application() -> ASGIApp:
+    """Return what the server serves: a recorded request burns ``BENCH_AB_EXTRA_US`` more."""
+    burn_ns, extra_ns = int(BURN_US * 1000), int(float(os.environ["BENCH_AB_EXTRA_US"]) * 1000)
+
+    async def answer(scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise ValueError(f"scope type={scope['type']}: this application answers http only")
+        end = time.thread_time_ns() + burn_ns + (extra_ns if current_request() is not None else 0)
+        while time.thread_time_ns() < end:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    return InferenceLoggingMiddleware(answer)
 
 
 class Found(NamedTuple):
@@ -40,9 +61,10 @@ def measure(wrk: str, extra_us: float, limit_s: float) -> Found:
     url = f"http://{HOST}:{port}/"
     with harness.scratch_directory() as directory, (directory / "console").open("wb") as console:
         environment = harness.environment(directory=directory / "logs", queue_directory=directory / "queues")
-        environment |= {"BENCH_AB_BURN_US": str(BURN_US), "BENCH_AB_EXTRA_US": str(extra_us)}
-        serve = [sys.executable, "-m", "uvicorn", "loadtests.turns.bench_ab_app:app", "--port", str(port)]
-        with harness.process([*serve, "--no-access-log", "--log-level", "warning"], environment, console) as server:
+        environment["BENCH_AB_EXTRA_US"] = str(extra_us)
+        serve = [sys.executable, "-m", "uvicorn", "--factory", "loadtests.turns.bench_ab:application"]
+        serve += ["--port", str(port), "--no-access-log", "--log-level", "warning"]
+        with harness.process(serve, environment, console) as server:
             harness.wait_until_up(server, url, PATIENCE_S, directory / "console")
             load = [wrk, "-t1", f"-c{CONNECTIONS}", f"-d{limit_s + MARGIN_S:.0f}s", url]
             with subprocess.Popen(load, stdout=subprocess.DEVNULL) as loading:

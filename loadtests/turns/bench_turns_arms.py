@@ -26,8 +26,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_fastapi_instrumentator import Instrumentator
 
 from inference_logging import InferenceLoggingMiddleware, Logger
-from loadtests.cost.bench_loggers import our_config
-from loadtests.turns.bench_turns_slices import App, Message, Receive, Send
+from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Send
+from loadtests.cost.loggers import our_config
 
 CAPTURE: Final[dict[str, Any]] = {"capture_input": "truncated", "capture_output": "truncated"}
 _NOTED: Final = 10_000
@@ -42,7 +42,7 @@ class Arms:
         self._directory = directory
         self._stack = stack
 
-    def make(self, name: str) -> App:
+    def make(self, name: str) -> ASGIApp:
         """Return the arm of this name; raises KeyError if there is none."""
         app = self._application()
         return NAMES[name](self, app) or app
@@ -62,7 +62,7 @@ class Arms:
 class Thinnest:
     """The least that a middleware in Python can do to know of a request what an access log says."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._noted: deque[tuple[str, str, int, float]] = deque(maxlen=_NOTED)
 
@@ -88,7 +88,7 @@ class Thinnest:
 class Structlog:
     """One line for a request by structlog, with the request's id in its context."""
 
-    def __init__(self, app: App, logger: Any) -> None:
+    def __init__(self, app: ASGIApp, logger: Any) -> None:
         self._app = app
         self._logger = logger
         self._number = 0
@@ -119,7 +119,7 @@ def _prometheus(_arms: Arms, app: FastAPI) -> None:
     Instrumentator(registry=CollectorRegistry()).instrument(app)
 
 
-def _opentelemetry(_arms: Arms, app: FastAPI) -> App:
+def _opentelemetry(_arms: Arms, app: FastAPI) -> ASGIApp:
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(_Forgetful()))
     return OpenTelemetryMiddleware(app, tracer_provider=provider)
@@ -155,7 +155,7 @@ def _structlog(arms: Arms, app: FastAPI) -> None:
     app.add_middleware(Structlog, logger=logger.bind())
 
 
-def _access_log(_arms: Arms, app: FastAPI) -> App:
+def _access_log(_arms: Arms, app: FastAPI) -> ASGIApp:
     """Switch uvicorn's own access log on for a request: its line is written where the answer begins."""
 
     def logged(scope: Message, receive: Receive, send: Send) -> Awaitable[Any]:
@@ -171,7 +171,7 @@ THINNEST: Final = "thinnest wrapper"
 THINNEST_AGAIN: Final = "thinnest wrapper, once more (control)"
 OURS: Final = "ours"
 OURS_WITH_TEXTS: Final = "ours, texts captured"
-NAMES: Final[dict[str, Callable[[Arms, FastAPI], App | None]]] = {
+NAMES: Final[dict[str, Callable[[Arms, FastAPI], ASGIApp | None]]] = {
     NOTHING: lambda _, _app: None,
     NOTHING_AGAIN: lambda _, _app: None,
     THINNEST: lambda _, app: app.add_middleware(Thinnest),
@@ -187,3 +187,4 @@ NAMES: Final[dict[str, Callable[[Arms, FastAPI], App | None]]] = {
 }
 COMPARED: Final = tuple(name for name in NAMES if name != NOTHING_AGAIN)
 WITH_AND_WITHOUT: Final = (NOTHING, OURS, NOTHING_AGAIN)
+UNLOGGED, LOGGED, CONTROL = range(len(WITH_AND_WITHOUT))

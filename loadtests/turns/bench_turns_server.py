@@ -3,6 +3,10 @@
 Its parent asks it over HTTP, on paths that no arm sees: ``/turns/restart?N`` begins a measurement with slices of N
 requests, ``/turns/pause`` ends one of wrk's runs and answers with what all of them have given since the restart. With
 SIGTERM the server ends once it has compared the requests of each arm of ours with its records.
+
+A slice is a number of consecutive requests for one arm; a block is one slice of each arm in random order. The clock is
+read where a slice's first request reaches the switch, so what the server does after an answer, and with the bytes of
+the next request, is in the slice. What is not a whole block when the measurement starts or pauses is left out.
 """
 
 from __future__ import annotations
@@ -10,9 +14,11 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import random
 import time
-from collections.abc import Awaitable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +27,15 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from inference_logging.record.asgi.lifespan import ASGIApp, Receive, Scope, Send
 from loadtests import harness
 from loadtests.compare.server import stream64, trivial
-from loadtests.cost.bench_loggers import DRAIN_S
+from loadtests.cost.loggers import DRAIN_S
 from loadtests.turns.bench_turns_arms import NAMES, Arms
-from loadtests.turns.bench_turns_slices import Clock, Receive, Send, Slices, Switch
+from loadtests.turns.bench_turns_rows import Block
 
 CONTROL_PATH: Final = "/turns/"
+Clock = Callable[[], int]
 CLOCKS: Final[dict[str, Clock]] = {"thread": time.thread_time_ns, "process": time.process_time_ns}
 """Of the event loop's thread, or of the process, the listener's thread included."""
 
@@ -53,7 +61,7 @@ ANSWER: Final[dict[str, Any]] = {
 }
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """One message of a chat."""
 
     role: str
@@ -64,7 +72,7 @@ class Ask(BaseModel):
     """The body of a request for a chat completion."""
 
     model: str
-    messages: list[Message]
+    messages: list[ChatMessage]
     max_tokens: int = 256
     temperature: float = 1.0
     stream: bool = False
@@ -77,7 +85,7 @@ async def complete(ask: Ask) -> JSONResponse:
 
 async def work() -> PlainTextResponse:
     """Answer after about a millisecond of work in Python."""
-    _burn(LOOPS)
+    _burn(_loops())
     return PlainTextResponse("ok")
 
 
@@ -86,6 +94,7 @@ def _burn(loops: int) -> None:
         pass
 
 
+@cache
 def _loops() -> int:
     """Return how many passes take a millisecond, by the quickest of some tries."""
 
@@ -95,9 +104,6 @@ def _loops() -> int:
         return time.thread_time_ns() - started
 
     return round(100_000 * 1e6 / min(took_ns() for _ in range(20)))
-
-
-LOOPS: Final = _loops()
 
 
 def application() -> FastAPI:
@@ -118,6 +124,88 @@ class Quiet(HttpToolsProtocol):
         self.access_log = False
 
 
+class Slices:
+    """The turns of the arms, and the blocks that are whole, by ``clock``."""
+
+    def __init__(self, arms: int, clock: Clock = time.thread_time_ns, seed: int = 0) -> None:
+        self._arms = arms
+        self.blocks: list[Block] = []
+        self.begun: list[tuple[int, int]] = []
+        """Monotonic nanoseconds and the arm of each slice; -1 where the measurement was paused."""
+        self._clock = clock
+        self._random = random.Random(seed)
+        self.pause()
+
+    def pause(self) -> None:
+        """Leave out the block that has begun, and the one after it."""
+        self.begun.append((time.monotonic_ns(), -1))
+        self._order: list[int] = []
+        self._taken = [0] * self._arms
+        self._arm: int | None = None
+        self._is_warm = False
+        self._since = 0
+
+    def begin(self) -> int:
+        """Begin a slice, and return the arm whose turn it is."""
+        if not self._order:
+            self._order = self._random.sample(range(self._arms), self._arms)
+        self._arm = self._order.pop()
+        self.begun.append((time.monotonic_ns(), self._arm))
+        self._since = self._clock()
+        return self._arm
+
+    def end(self) -> None:
+        """End the slice that has begun, if there is one."""
+        now = self._clock()
+        if self._arm is None:
+            return
+        self._taken[self._arm] = now - self._since
+        if not self._order:
+            if self._is_warm:
+                self.blocks.append(tuple(self._taken))
+            self._is_warm = True
+
+
+class Switch:
+    """An ASGI application that hands each request to the arm whose turn it is, and counts what each one got."""
+
+    def __init__(self, arms: Sequence[ASGIApp], slices: Slices) -> None:
+        self.slices = slices
+        self.served = [0] * len(arms)
+        self._arms = arms
+        self._arm = 0
+        self._app = arms[0]
+        self._requests = 1
+        self._left = 0
+
+    def restart(self, requests: int) -> None:
+        """Begin a measurement with slices of ``requests`` requests."""
+        self.pause()
+        self._requests = requests
+        self.slices.blocks.clear()
+        self.slices.begun.clear()
+
+    def pause(self) -> None:
+        """Leave the current block out."""
+        self.served[self._arm] -= self._left
+        self._left = 0
+        self.slices.pause()
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[Any]:
+        """Serve one HTTP request with the arm's own coroutine."""
+        if not self._left:
+            self._turn()
+        self._left -= 1
+        return self._app(scope, receive, send)
+
+    def _turn(self) -> None:
+        self.slices.end()
+        self._arm = self.slices.begin()
+        self._app = self._arms[self._arm]
+        self._left = self._requests
+        self.served[self._arm] += self._requests
+
+
 class Front:
     """The ASGI application of the process: the parent's questions, the lifespan, and the switch for all else."""
 
@@ -128,7 +216,7 @@ class Front:
         self._names = names
         self._loggers = arms.loggers
 
-    def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> Awaitable[Any]:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[Any]:
         """Serve one scope."""
         if scope["type"] != "http":
             return self._first(scope, receive, send)
@@ -136,7 +224,7 @@ class Front:
             return JSONResponse(self._answer(scope))(scope, receive, send)
         return self.switch(scope, receive, send)
 
-    def _answer(self, scope: MutableMapping[str, Any]) -> dict[str, Any]:
+    def _answer(self, scope: Scope) -> dict[str, Any]:
         if scope["path"] == f"{CONTROL_PATH}restart":
             self.switch.restart(int(scope["query_string"]))
             gc.collect()
@@ -145,7 +233,7 @@ class Front:
             self.switch.pause()
         for logger in self._loggers.values():
             logger.flush(DRAIN_S)
-        return {"blocks": self.switch.slices.blocks}
+        return {"blocks": self.switch.slices.blocks, "begun": self.switch.slices.begun}
 
     def check_books(self) -> None:
         """Raise unless each request to an arm of ours has its record."""

@@ -26,8 +26,13 @@ WRITTEN: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(SOURCE.read_text())["groups"] for rule in group["rules"]
 ]
 NAMES = [rule["alert"] for rule in WRITTEN]
-FOREIGN = ("InferenceLoggingCollectorQueueFilling", "InferenceLoggingShipperDiscards", "InferenceLoggingRestarts")
-"""Third-party shippers, and the parents of listeners and shippers, have one endpoint each."""
+FOREIGN = (
+    "InferenceLoggingCollectorQueueFilling",
+    "InferenceLoggingDirectoriesRefused",
+    "InferenceLoggingRestarts",
+    "InferenceLoggingShipperDiscards",
+)
+"""Third-party shippers, the listener of a node, and the parents of listeners and shippers, have one endpoint each."""
 
 
 def rules_of(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:

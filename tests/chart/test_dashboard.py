@@ -9,13 +9,16 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chart.prometheus import CHART, Prometheus, written_rules
+from tests.chart.prometheus import CHART, Prometheus, Target, written_rules
 from tests.chart.watched import MODELS, Watched, watched
 from tests.kit.browser import needs_browser
+from tests.kit.c_programs import built
+from tests.kit.sidecars import Node, served_port
 from tests.kit.support import wait_until
 from tools.chart.pictures import drawn
 
@@ -200,15 +203,19 @@ def test_every_rule_is_evaluated_without_an_error(seen: Watched) -> None:
 
 
 @pytest.mark.chart
-def test_every_series_of_ours_that_an_alert_asks_for_is_there(seen: Watched) -> None:
+def test_every_series_of_ours_that_an_alert_asks_for_is_there(seen: Watched, tmp_path: Path) -> None:
     # This one is only there while a process is dead, as a note of its listener says.
     note = seen.config.resolved_queue_directory / "dead-engine"
     note.write_text("engine")
     rules = [rule["expr"] for group in written_rules()["groups"] for rule in group["rules"] if "alert" in rule]
     asked = {series for rule in rules for series in re.findall(r"inference_logging_\w+(?:\{[^}]*\})?", rule)}
     assert len(asked) > 15
-    for series in sorted(asked):
-        wait_until(partial(seen.prometheus.query, series), series)
+    program = built("inference_logging_program") / "inference-logging-listener"
+    with Node(tmp_path, program).listen("--metrics-port", "0", "--metrics-address", "127.0.0.1") as listener:
+        port = wait_until(lambda: served_port(listener.lines), "the port of a node's listener")
+        Target(port, "listener", "logging", "node", "node-0").add_to(seen.prometheus.targets)
+        for series in sorted(asked):
+            wait_until(partial(seen.prometheus.query, series), series)
     note.unlink()
 
 

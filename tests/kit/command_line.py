@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from inference_logging import Config
 from inference_logging.cli.main import run as run_command_line
 
 
@@ -52,3 +53,15 @@ def run_program(program: Path, *arguments: str) -> Done:
     """Run a program with its command line."""
     done = subprocess.run([program, *arguments], capture_output=True, check=False, timeout=180)
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def ctl(config: Config, *arguments: str) -> Done:
+    """Run the command for the queue directory of ``config``."""
+    return run("ctl", "--queue-directory", str(config.resolved_queue_directory), *arguments)
+
+
+def control(config: Config, *arguments: str) -> str:
+    """Change something and return what is said."""
+    done = ctl(config, *arguments)
+    assert (done.code, done.err) == (0, "")
+    return done.out

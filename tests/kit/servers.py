@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from inference_logging import Config
-from tests.kit.support import read_records, wait_until
+from tests.kit.support import read_lines, read_records, wait_until
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -183,3 +183,14 @@ def assert_each_answer_is_recorded(directory: Path, load: Load) -> None:
     assert {name: count for name, count in found.items() if count != 1} == {}
     seen = [(record["boot_id"], record["seq"]) for record in numbered(directory)]
     assert len(set(seen)) == len(seen)
+
+
+def assert_footers_balance(directory: Path) -> None:
+    """Check the last counts of every process: all that was accepted is written or counted as dropped."""
+    last: dict[str, dict[str, Any]] = {}
+    for footer in (line for line in read_lines(directory) if line["event_name"] == "segment.footer"):
+        last.update({books["boot_id"]: books for books in footer["processes"]})
+    assert last
+    assert all(books["accepted"] == books["written"] and not books["dropped"] for books in last.values())
+    written = Counter(record["boot_id"] for record in numbered(directory))
+    assert written == {boot: books["written"] for boot, books in last.items() if books["written"]}

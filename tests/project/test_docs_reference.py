@@ -18,7 +18,7 @@ from inference_logging.record.config.reference import size
 from inference_logging.record.integrations.vllm.records import REQUEST_FIELDS
 from inference_logging.record.integrations.vllm.stats import SPECULATION_FIELDS, STATS_FIELDS
 from inference_logging.record.started import FIELDS as STARTED_FIELDS
-from loadtests.view import bench_view, bench_view_fixture
+from loadtests.view import bench_view
 from tests.c.test_c_embedded import LARGEST_LIBRARY_BYTES, LARGEST_MEMORY_KB
 from tests.kit.shown import PAGES as ALL_PAGES
 from tests.kit.shown import source
@@ -162,7 +162,7 @@ def test_each_function_of_the_library_has_a_comment() -> None:
 
 def test_the_table_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
     segments, cache = tmp_path / "segments", tmp_path / "cache"
-    bench_view_fixture.make(segments, bench_view_fixture.SEGMENT_BYTES)
+    bench_view.make(segments, bench_view.SEGMENT_BYTES)
     index = ["index", str(segments), "--cache-directory", str(cache)]
     subprocess.run([sys.executable, "-m", "inference_logging.cli.main", *index], check=True, capture_output=True)
     plain = sum(path.stat().st_size for path in segments.glob("*.jsonl"))

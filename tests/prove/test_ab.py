@@ -19,7 +19,7 @@ import pytest
 from inference_logging import Config, Logger, get_logger
 from inference_logging._native import Comparison
 from inference_logging.cli.ab import command
-from inference_logging.prove.ab.processes import Processes
+from inference_logging.prove.ab.slices import Processes
 from inference_logging.read.stats.interval import Interval, bootstrap, of_groups, ratio, trimmed_mean
 from tests.kit.command_line import Done, run
 from tests.kit.servers import Load, uvicorn

@@ -21,11 +21,10 @@ import pytest
 from inference_logging.read.stats.interval import Interval
 from inference_logging.record.integrations.triton import requests
 from loadtests.cost import request_sizes
-from loadtests.cost.bench_report import MANY, Figure
-from loadtests.cost.growth import QUANTITIES, series_of
-from loadtests.cost.growth_quantities import PROCESSES, RECORD_BYTES, THREADS, Quantity, Sample, take_turns
+from loadtests.cost.growth import PROCESSES, QUANTITIES, RECORD_BYTES, THREADS, Quantity, Sample, series_of, take_turns
 from loadtests.engine.bench_triton import BASE, COSTS, WAYS, by_rounds, make_models
-from loadtests.engine.vllm_client import Shape, load
+from loadtests.engine.bench_vllm import Shape, load
+from loadtests.harness import MANY, Figure
 from loadtests.turns import bench_ab
 from tests.integrations.vllm_server import require_vllm
 from tests.kit import fake_triton

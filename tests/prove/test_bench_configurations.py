@@ -16,8 +16,7 @@ from click.testing import CliRunner, Result
 
 from inference_logging.cli.bench import command
 from inference_logging.prove.bench import configurations as bench
-from inference_logging.prove.bench.configurations import Comparison, Figure, compare
-from inference_logging.prove.bench.configurations_report import markdown
+from inference_logging.prove.bench.configurations import Comparison, Figure, compare, markdown
 from inference_logging.prove.bench.configurations_round import CHUNKS, GET, KINDS, LOGGED, POST, STREAM
 from inference_logging.read.stats.interval import Interval
 

@@ -10,18 +10,20 @@ import shutil
 import subprocess
 import sys
 import time
+import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from loadtests.compare import arrivals, demo, load, measure, report
+from loadtests.compare import arrivals, compare, demo, measure
 from loadtests.compare.arrivals import Arrival
 from loadtests.fleet import fleet_page
-from loadtests.fleet.fleet_count import Book, Counted, count, key
-from loadtests.fleet.fleet_pods import Settings, shared
-from loadtests.fleet.fleet_processes import Child
-from loadtests.turns.bench_turns_rows import Case
-from loadtests.turns.bench_turns_slices import Block
+from loadtests.fleet.fleet_pods import Book, Counted, Settings, count, key, shared
+from loadtests.fleet.fleet_simulation import EVENTS, Cluster, Run
+from loadtests.harness import Child
+from loadtests.turns.bench_turns_rows import Block, Case
 from tests.ship.endpoint import Collector, collector
 
 ROOT = Path(__file__).parents[2]
@@ -33,8 +35,8 @@ AZURE = (
 )
 
 
-def a_load(requests: int, seconds: float = 1.0, cpu_s: float = 0.5) -> load.Load:
-    return load.Load(requests, 0, seconds, 1.0, 2.0, cpu_s)
+def a_load(requests: int, seconds: float = 1.0, cpu_s: float = 0.5) -> measure.Load:
+    return measure.Load(requests, 0, seconds, 1.0, 2.0, cpu_s)
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -81,7 +83,7 @@ def test_fitting_scales_time_by_one_factor_and_caps_the_answers() -> None:
 @pytest.mark.servers
 def test_ratios_are_taken_within_a_round() -> None:
     none, ours = [a_load(1000), a_load(100)], [a_load(900), a_load(99)]
-    row = report.Row.of("ours", ours, none, measure.Books(1100, None))
+    row = compare.Row.of("ours", ours, none, measure.Books(1100, None))
     assert (row.rps_ratio.value, row.rps_ratio.low, row.rps_ratio.high) == pytest.approx((0.9439, 0.9, 0.99), rel=1e-3)
     assert row.cpu_ratio.value == pytest.approx(1 / 0.9439, rel=1e-3)
 
@@ -122,7 +124,7 @@ def test_an_open_loop_plays_every_arrival_and_reports_chunks(tmp_path: Path) -> 
     arrivals.generate(trace, count=30)
     with measure.serving("ours", tmp_path / "logs", min(os.sched_getaffinity(0))) as server:
         options = [f"--trace={trace}", "--trace-seconds=2", "--trace-rate=10", "--pace=1000", "--max-tokens=20"]
-        result = load.locust(server.url, options)["requests"]
+        result = measure.locust(server.url, options)["requests"]
         books = server.stop()
     expected = [min(20, arrival.generated_tokens) for arrival in arrivals.read(trace)[:20]]
     assert (result["chat"]["count"], result["chat"]["failures"]) == (20, 0)
@@ -172,11 +174,6 @@ def part(name: str, *arguments: str | Path, folder: Path) -> Child:
     return Child(sys.executable, "-m", f"loadtests.fleet.{name}", *arguments, said=folder / f"{name}.said")
 
 
-def done(child: Child) -> None:
-    child.read_all()
-    child.wait_well()
-
-
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Return the settings of three pods that have lived: two are deployed anew, one is killed and recovered."""
@@ -186,7 +183,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     zones = [part("fleet_pods", json.dumps(settings._asdict()), *pods, folder=folder) for pods in (("0", "1"), ("2",))]
     try:
         for zone in zones:
-            assert zone.hear() == "ready"
+            zone.hear("ready")
         kept, lost = zones
         book = Book(settings.book, 3)
         book.begin_s = time.monotonic()
@@ -197,16 +194,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Settings:
             while True:  # it goes a moment after its parent
                 os.kill(book.read(2, 0).pid, 0)
         kept.say("deploy 0")
-        assert kept.hear() == "deployed"
+        kept.hear("deployed")
         while min(book.read(pod, 1).served for pod in (0, 1)) < REQUESTS:
             time.sleep(0.01)
         kept.say("end")
-        assert kept.hear() == "ended"
-        kept.wait_well()
+        kept.hear("ended")
+        kept.end()
     finally:
         for zone in zones:
             zone.kill()
-    done(part("fleet_pods", json.dumps(settings._asdict()), "recover", "2", folder=folder))
+    part("fleet_pods", json.dumps(settings._asdict()), "recover", "2", folder=folder).end()
     return settings
 
 
@@ -215,7 +212,7 @@ def arrived(fleet: Settings, collector: Collector, tmp_path: Path) -> Arrived:
     """Ship everything; return the key of each record that arrives."""
     each = fleet.config(0).directory.parent.parent / "{pod}" / "logs"
     ship = (sys.executable, "-m", "inference_logging.cli.main", "ship", "--to", collector.url, "--once")
-    done(Child(*ship, "--each", each, "--state", tmp_path / "state", said=tmp_path / "ship.said"))
+    Child(*ship, "--each", each, "--state", tmp_path / "state", said=tmp_path / "ship.said").end()
     return [key(record) for record in collector.records()]
 
 
@@ -258,6 +255,37 @@ def test_pods_share_a_trace_in_compressed_time(tmp_path: Path) -> None:
     assert pods[0] != pods[1]
 
 
+class Zones(Cluster):
+    """A collector of the test in the place of Kafka: brokers die, and nobody misses them."""
+
+    def __init__(self, kept: Collector) -> None:
+        self._kept = kept
+        self.brokers = [types.SimpleNamespace(kill=lambda: None, start=lambda: None)] * 3  # type: ignore[list-item]
+
+    def make(self, topic: str) -> str:
+        return self._kept.url
+
+    def records(self, topic: str) -> int:
+        return len(self._kept.records())
+
+    def read(self, topic: str) -> Iterator[dict[str, Any]]:
+        return iter(self._kept.records())
+
+
+@pytest.mark.servers
+def test_a_fleet_whose_zone_is_lost_and_whose_pods_are_replaced_misses_nothing(
+    collector: Collector, tmp_path: Path
+) -> None:
+    arrivals.generate(tmp_path / "trace.csv", count=100)
+    settings = Settings(str(tmp_path / "fleet"), 3, REQUESTS, 1.0, str(tmp_path / "trace.csv"))
+    found = Run(tmp_path / "fleet", settings, Zones(collector)).simulate()
+    assert found["kafka"]["missing"] == 0
+    assert found["kafka"]["arrived"] == found["kafka"]["accepted"] > 0
+    assert found["verified"]
+    assert found["processes"] == 5, "two of the pods have a second process"
+    assert {*EVENTS, "pods ended", "shipped", "lost zone shipped"} == set(found["events"])
+
+
 def test_the_page_says_what_the_kept_result_says() -> None:
     page, part = fleet_page.PAGE.read_text(encoding="utf-8"), fleet_page.newest()
     assert fleet_page.updated(page, part) == page, "python -m loadtests.fleet.fleet_page writes it again"
@@ -278,11 +306,10 @@ def test_lag_is_the_time_in_which_the_fleet_accepts_what_waits_and_a_cost_is_for
 def test_a_child_has_worked_since_its_start_was_noted(tmp_path: Path) -> None:
     busy = "import time; print(flush=True)\nwhile time.process_time() < 0.5: pass"
     child = Child(sys.executable, "-c", busy, said=tmp_path / "said")
-    child.hear()
+    child.hear("")
     child.note_start()
     noted = child.start_cpu_s
-    child.read_all()
+    child.end()
     child.note_start()
-    child.wait_well()
     assert noted == child.start_cpu_s
     assert 0.0 < child.work_cpu_s < child.cpu_s

@@ -19,8 +19,17 @@ from inference_logging.prove.replay.client import Answer
 from inference_logging.prove.replay.comparison import compare
 from inference_logging.prove.replay.events import Usage, has_content, is_error, usage_of, usage_of_events
 from inference_logging.prove.replay.player import Pace, Player, Result
-from inference_logging.prove.replay.schedule import ABORTED, TRACES, Changes, Planned, Recorded, ReplayError, Schedule
-from inference_logging.prove.replay.synthetic import WORDS, prompt_text
+from inference_logging.prove.replay.schedule import (
+    ABORTED,
+    TRACES,
+    WORDS,
+    Changes,
+    Planned,
+    Recorded,
+    ReplayError,
+    Schedule,
+    prompt_text,
+)
 from tests.kit.books import verify_in_process
 from tests.kit.command_line import run
 from tests.kit.segment_files import request, write_segment

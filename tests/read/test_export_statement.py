@@ -21,8 +21,7 @@ from inference_logging.cli.export import command
 from inference_logging.cli.main import COMMANDS
 from inference_logging.read.export import perfetto
 from inference_logging.read.export.formats import KINDS, Options, writer
-from inference_logging.read.export.prefixes import Prefixes
-from inference_logging.read.export.prompts import Prompt
+from inference_logging.read.export.prompts import Prefixes, Prompt
 from inference_logging.read.export.requests import LeftOut, Request, arrival_nano, requests_of
 from inference_logging.read.export.run import row_of
 from inference_logging.read.export.spool import Spool

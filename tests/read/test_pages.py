@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from inference_logging.read.pages import assets, page
+from inference_logging.read.pages import page
 from inference_logging.read.stats.summary import duration_text
 from inference_logging.read.terminal import safe
 from tests.kit.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
@@ -298,7 +298,7 @@ def test_without_scripts_words_and_tables_are_there(running: Page, written: Path
 
 
 def test_a_script_in_a_page_ends_where_it_should() -> None:
-    for script in assets.scripts():
+    for script in page.scripts():
         assert not re.search(r"</script|<!--", script, re.IGNORECASE)
     source = body_of(sample())
     assert not re.search(r"<script>|<img|<b>", source)
@@ -312,9 +312,9 @@ def modules(running: Page) -> Page:
     """Return a page with the modules of plots as globals and an empty element."""
     running.goto("about:blank")
     running.set_content("<div id=here></div>")
-    library = assets.scripts()[0]
+    library = page.scripts()[0]
     running.add_script_tag(content=library)
-    running.add_script_tag(content=assets.joined("plots"))
+    running.add_script_tag(content=page.joined("plots"))
     return running
 
 

@@ -15,10 +15,9 @@ import duckdb
 import pytest
 
 from inference_logging import Logger
-from inference_logging.read.outcomes import NONE
 from inference_logging.read.query.lines import common
 from inference_logging.read.query.questions import QUESTIONS
-from inference_logging.read.segments.columns import HEAD, LOGS, RESOURCE
+from inference_logging.read.segments.columns import HEAD, LOGS, NONE, RESOURCE
 from inference_logging.read.view.app import STATIC
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, write_segment

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from inference_logging.cli.times import point_in_time
+from inference_logging.cli.options import point_in_time
 from inference_logging.read.segments import segments
 from inference_logging.read.stats import counting
 from inference_logging.read.stats.counts import MAX_GROUPS, MAX_INTERVALS, MAX_NAMES, OTHER, Counts

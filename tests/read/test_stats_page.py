@@ -13,8 +13,8 @@ import pytest
 from inference_logging.read.segments import segments
 from inference_logging.read.stats.counting import count
 from inference_logging.read.stats.counts import Counts
-from inference_logging.read.stats.plots import plots
 from inference_logging.read.stats.report import page as make_page
+from inference_logging.read.stats.report import plots
 from tests.kit.browser import DESK, DRAWN, PHONE, browser, is_readable, needs_browser, violations, wait_until_fits
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, write_segment

@@ -14,8 +14,7 @@ import pytest
 from starlette.requests import Request
 
 from inference_logging.read.table.table import Table
-from inference_logging.read.view.refresher import Refresher
-from inference_logging.read.view.workers import BusyError, GoneError, Workers
+from inference_logging.read.view.workers import BusyError, GoneError, Refresher, Workers
 from tests.kit.segment_files import BOOT_ID, log, request, write_segment
 from tests.kit.support import wait_until
 from tests.kit.view_server import Client, serving

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, expect
 
 from inference_logging.read.table.table import Table
 from inference_logging.read.view import live
-from inference_logging.read.view.arrivals import Arrivals
+from inference_logging.read.view.live import Arrivals
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.support import wait_until
 from tests.kit.view_browser import CLOSE_PX, append, box, needs_chromium, shown, window

@@ -16,8 +16,9 @@ from playwright.sync_api import Browser, Locator, expect
 
 from inference_logging import Config, Logger
 from inference_logging._native import DirectoryWatch
-from inference_logging.read.view import books, lanes
-from inference_logging.read.view.books import Verified
+from inference_logging.read import verify
+from inference_logging.read.view import logging_itself
+from inference_logging.read.view.logging_itself import Verified
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, stamp, write_segment
 from tests.kit.view_browser import CLOSE_PX, Window, append, box, needs_chromium, shown, window
@@ -206,7 +207,7 @@ def test_the_live_list_shows_what_comes_and_counts_what_waits(browser: Browser, 
         ]
 
 
-LIMITS = lanes._limits()
+LIMITS = logging_itself._limits()
 
 
 @pytest.fixture
@@ -282,7 +283,7 @@ def test_records_that_wait_for_a_listener_are_counted_whatever_the_server_was_co
     kept = {"directory": tmp_path / "logs", "queue_directory": queues, "service_name": "chat"}
     with Logger(Config(**kept, listener="external")) as logger:
         logger.event("step", ("n",))(1)
-        (lane,) = lanes.Lanes().states([queues])
+        (lane,) = logging_itself.Lanes().states([queues])
     assert lane["state"] == "pressured"
     assert [one["text"] for one in lane["reasons"]] == ["no process listens; 1 record waits until one does"]
 
@@ -325,7 +326,7 @@ def test_a_segment_can_not_name_a_directory_that_is_no_queue_directory(tmp_path:
     for named in ("/etc", str(tmp_path), "relative", "/proc/self/root", "", 5, "/x\x00y"):
         wrong = json.dumps({**json.loads(header), "queue_directory": named}).encode() + b"\n"
         path.write_bytes(wrong + b"".join(lines))
-        assert lanes.queue_directories([tmp_path], None) == []
+        assert logging_itself.queue_directories([tmp_path], None) == []
 
 
 def test_a_directory_without_segments_has_an_error_in_words(tmp_path: Path) -> None:
@@ -335,9 +336,8 @@ def test_a_directory_without_segments_has_an_error_in_words(tmp_path: Path) -> N
 
 
 def _verified(monkeypatch: pytest.MonkeyPatch, program: str) -> Verified:
-    made = Verified([])
-    monkeypatch.setattr(made, "_command", [sys.executable, "-c", program])
-    return made
+    monkeypatch.setattr(verify, "COMMAND", [sys.executable, "-c", program])
+    return Verified([])
 
 
 def test_one_account_serves_all_who_ask_until_it_is_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -347,8 +347,8 @@ def test_one_account_serves_all_who_ask_until_it_is_old(monkeypatch: pytest.Monk
     for _ in range(5):
         assert verified.look(60)["books"] is not None
     assert count.read_text() == "x"
-    monkeypatch.setattr(books, "_LEAST_AGE_S", -1.0)
-    monkeypatch.setattr(books, "_SHARE", 0)
+    monkeypatch.setattr(logging_itself, "_LEAST_AGE_S", -1.0)
+    monkeypatch.setattr(logging_itself, "_SHARE", 0)
     verified.look(60)
     deadline = time.monotonic() + 60
     while count.read_text() == "x" and time.monotonic() < deadline:
@@ -357,7 +357,7 @@ def test_one_account_serves_all_who_ask_until_it_is_old(monkeypatch: pytest.Monk
 
 
 def test_an_account_that_takes_too_long_is_ended_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(logging_itself, "_LONGEST_S", 0.2)
     verified = _verified(monkeypatch, "import time; time.sleep(60)")
     assert verified.look(0.0)["books_running"] is True
     assert verified.look(60)["books_error"] == "verify did not end within 0.2 s"
@@ -379,7 +379,7 @@ def test_the_end_of_the_server_ends_its_verify(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_account_of_any_size_is_bounded() -> None:
     processes = [{"gaps": [{"n": at} for at in range(600)]} for _ in range(600)]
-    found = books._bounded({"processes": processes, "problems": [{}] * 700, "balanced": False})
+    found = logging_itself._bounded({"processes": processes, "problems": [{}] * 700, "balanced": False})
     assert len(found["processes"]) == len(found["problems"]) == 500
     assert len(found["processes"][0]["gaps"]) == 500
     assert found["left_out"] == {"processes": 100, "problems": 200, "gaps": 60_000}

@@ -18,9 +18,17 @@ from hypothesis import strategies as st
 from inference_logging.read.table.table import Table
 from inference_logging.read.view import export
 from inference_logging.read.view.export import FORMATS, Exports
-from inference_logging.read.view.meanings import described, fields_with_meaning
-from inference_logging.read.view.paging import MOST_BYTES, bounded
-from inference_logging.read.view.queries import AGGREGATE, LONGEST_QUERY_BYTES, ROWS, VALUES, QueryError, read
+from inference_logging.read.view.fields import described, fields_with_meaning
+from inference_logging.read.view.queries import (
+    AGGREGATE,
+    LONGEST_QUERY_BYTES,
+    MOST_BYTES,
+    ROWS,
+    VALUES,
+    QueryError,
+    bounded,
+    read,
+)
 from inference_logging.read.view.record import Records
 from inference_logging.read.view.workers import GoneError
 from inference_logging.read.where import Condition, written

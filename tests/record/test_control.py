@@ -18,24 +18,12 @@ import pytest
 
 from inference_logging import Config, Logger, get_logger
 from inference_logging._native import queue_directories
-from tests.kit.command_line import Done, run
+from tests.kit.command_line import control, ctl, run
 from tests.kit.servers import uvicorn
 from tests.kit.signatures import App, Configure, Receive, Recording, Send
 from tests.kit.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, replying, wait_until
 
 pytestmark = pytest.mark.usefixtures("program")
-
-
-def ctl(config: Config, *arguments: str) -> Done:
-    """Run the command for the queue directory of ``config``."""
-    return run("ctl", "--queue-directory", str(config.resolved_queue_directory), *arguments)
-
-
-def control(config: Config, *arguments: str) -> str:
-    """Change something and return what is said."""
-    done = ctl(config, *arguments)
-    assert (done.code, done.err) == (0, "")
-    return done.out
 
 
 def in_force(config: Config) -> dict[str, Any]:

@@ -20,11 +20,10 @@ from inference_logging import Config, Logger, get_logger
 from inference_logging.record.health import Watch
 from tests.kit.child import in_child, numbers, produce
 from tests.kit.command_line import run
-from tests.kit.servers import Load, assert_each_answer_is_recorded, uvicorn
+from tests.kit.servers import Load, assert_each_answer_is_recorded, assert_footers_balance, uvicorn
 from tests.kit.sidecars import Sidecar, environment, queue_files, served_port
 from tests.kit.signatures import Configure
 from tests.kit.support import read_lines, read_records, remove_directory, stopped, wait_until
-from tests.record.test_servers import assert_books_balance
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("listener_command")]
 
@@ -378,7 +377,7 @@ def test_a_server_without_lifespan_loses_nothing_it_answered(config: Config) -> 
             server.stop()
         assert sidecar.stop() == 0
     assert_each_answer_is_recorded(config.directory, load)
-    assert_books_balance(config.directory)
+    assert_footers_balance(config.directory)
     assert queue_files(config) == []
 
 

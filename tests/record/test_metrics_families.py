@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from inference_logging import Logger
 from inference_logging.metrics import InferenceLoggingCollector, metrics_of
-from inference_logging.record import _families
+from inference_logging.record.metrics import as_metrics
 from inference_logging.triton import usage
 from tests.kit.fake_triton import ok, request
 from tests.kit.signatures import Recording, Serve
@@ -130,7 +130,7 @@ def test_the_format_is_the_one_that_prometheus_client_chooses(busy: Recorded, ac
     write, expected = choose_encoder(accept)
     assert kind == expected
     names = [line.split("{")[0].split()[0] for line in native.decode().splitlines() if not line.startswith("#")]
-    families = _families.metrics(metrics_of(busy.logger).families())
+    families = as_metrics(metrics_of(busy.logger).families())
     lines = write(Collected(families)).decode().splitlines()
     assert names == [line.split("{")[0].split()[0] for line in lines if not line.startswith("#")]
     assert native.endswith(b"# EOF\n") == kind.startswith(OPENMETRICS)

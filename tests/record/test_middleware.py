@@ -13,7 +13,6 @@ from fastapi.testclient import TestClient
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
-from starlette.websockets import WebSocket
 
 from inference_logging import InferenceLoggingMiddleware, current_request
 from tests.kit.signatures import Message, Receive, Recording, Send
@@ -68,21 +67,6 @@ def test_foreign_scopes_pass_through_with_the_servers_own_receive_and_send(recor
     asyncio.run(recorded.wrap(app)(scope, receive, send))
     assert seen == [(scope, receive, send)]
     assert recorded.records() == []
-
-
-def test_a_websocket_talks_through_the_middleware(recorded: Recorded) -> None:
-    app = FastAPI()
-    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
-
-    @app.websocket("/echo")
-    async def echo(websocket: WebSocket) -> None:
-        await websocket.accept()
-        await websocket.send_text(await websocket.receive_text())
-        await websocket.close()
-
-    with TestClient(app) as client, client.websocket_connect("/echo") as websocket:
-        websocket.send_text("hello")
-        assert websocket.receive_text() == "hello"
 
 
 def test_send_returns_the_servers_own_awaitable(recorded: Recorded) -> None:

@@ -19,22 +19,19 @@ from fastapi.testclient import TestClient
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, OpenError
 from tests.kit.child import assert_unbroken, drain
-from tests.kit.servers import HERE, Load, Server, assert_each_answer_is_recorded, numbered, serving, uvicorn
+from tests.kit.servers import (
+    HERE,
+    Load,
+    Server,
+    assert_each_answer_is_recorded,
+    assert_footers_balance,
+    serving,
+    uvicorn,
+)
 from tests.kit.sidecars import Sidecar, served_port
 from tests.kit.signatures import Configure
 from tests.kit.sinks import fill, small_file_system
-from tests.kit.support import read_lines, read_records, wait_until
-
-
-def assert_books_balance(directory: Path) -> None:
-    """Check the last counts of every process: all that was accepted is written or counted as dropped."""
-    last: dict[str, dict[str, Any]] = {}
-    for footer in (line for line in read_lines(directory) if line["event_name"] == "segment.footer"):
-        last.update({books["boot_id"]: books for books in footer["processes"]})
-    assert last
-    assert all(books["accepted"] == books["written"] and not books["dropped"] for books in last.values())
-    written = Counter(record["boot_id"] for record in numbered(directory))
-    assert written == {boot: books["written"] for boot, books in last.items() if books["written"]}
+from tests.kit.support import read_records, wait_until
 
 
 @pytest.mark.servers
@@ -47,7 +44,7 @@ def test_one_uvicorn_worker_records_each_answer(configure: Configure, loop: str)
         assert "Traceback" not in server.stop()
     assert load.failed == set()
     assert_each_answer_is_recorded(config.directory, load)
-    assert_books_balance(config.directory)
+    assert_footers_balance(config.directory)
     assert {record["http.route"] for record in read_records(config.directory, "request")} == {"/"}
 
 
@@ -61,7 +58,7 @@ def test_four_uvicorn_workers_record_each_answer_into_one_set_of_segments(config
     # A queue is shared memory; one that nobody removes is lost to the machine until the next start.
     assert list(config.resolved_queue_directory.glob("*.queue")) == []
     assert_each_answer_is_recorded(config.directory, load)
-    assert_books_balance(config.directory)
+    assert_footers_balance(config.directory)
     requests, logs = read_records(config.directory, "request"), read_records(config.directory, "log")
     assert {log["span_id"] for log in logs} == {request["span_id"] for request in requests}
 
@@ -78,7 +75,7 @@ def test_gunicorn_with_preload_records_each_answer_also_with_a_logger_from_befor
             load.wait_for(400)
         assert "inference_logging:" not in server.stop()
     assert_each_answer_is_recorded(config.directory, load)
-    assert_books_balance(config.directory)
+    assert_footers_balance(config.directory)
     imported = [record for record in read_records(config.directory, "log") if record["message"] == "imported"]
     assert len(imported) == 1
     workers = {record["pid"] for record in read_records(config.directory, "request")}
@@ -120,7 +117,7 @@ def test_an_application_without_lifespan_is_recorded_and_drained_at_sigterm(conf
             load.wait_for(200)
         server.stop()
     assert_each_answer_is_recorded(config.directory, load)
-    assert_books_balance(config.directory)
+    assert_footers_balance(config.directory)
 
 
 @pytest.mark.servers
@@ -163,7 +160,7 @@ def test_at_sigterm_under_load_streams_in_flight_finish_and_the_books_balance(
             thread.join()
     assert bodies == [b"".join(b"data: %d\n\n" % number for number in range(chunks))] * streams
     assert_each_answer_is_recorded(config.directory, load)
-    assert_books_balance(config.directory)
+    assert_footers_balance(config.directory)
     requests = read_records(config.directory, "request")
     streamed = [record for record in requests if record["http.route"] == "/stream/{chunks}"]
     assert [(record["outcome"], record["chunks"]) for record in streamed] == [("ok", chunks)] * streams
@@ -231,7 +228,7 @@ def test_the_server_serves_while_segments_cannot_be_written_and_writes_them_once
         server.stop()
     assert load.failed == set()
     assert_each_answer_is_recorded(config.directory, load)
-    assert_books_balance(config.directory)
+    assert_footers_balance(config.directory)
 
 
 GUNICORN = ("gunicorn", "served_app:app", "--chdir", str(HERE), "--bind", "127.0.0.1:{port}", "--preload", "-w", "2")

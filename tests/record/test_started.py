@@ -16,14 +16,14 @@ import pytest
 
 from inference_logging import Config, InferenceLoggingMiddleware, Logger
 from inference_logging.errors import ConfigError
-from inference_logging.record.integrations.vllm.started import reported_by
+from inference_logging.record.integrations.vllm.server import reported_by
 from inference_logging.record.started import FIELDS, configuration_digest, record_start
 from inference_logging.segments import read_records
 from tests.kit.command_line import run
 from tests.kit.segment_files import Writer, log, until_set, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.support import Client, read_lines, serve_one
-from tests.ship.sources import ship, source
+from tests.ship.shipper_parts import ship, source
 
 
 def started(config: Config) -> list[dict[str, Any]]:

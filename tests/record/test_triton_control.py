@@ -15,11 +15,11 @@ from inference_logging.record.integrations.triton.requests import DEFAULT_CANDID
 from inference_logging.record.integrations.triton.started import reported_by
 from inference_logging.triton import log_requests, usage
 from tests.kit.child import in_child
+from tests.kit.command_line import control
 from tests.kit.fake_triton import FINAL, RESCHEDULE, SEQUENCE_START, arguments, ok, request, stream
 from tests.kit.identity import HEADERS, SECRET, everything
 from tests.kit.signatures import Configure, Serve
 from tests.kit.support import TRACE_ID, TRACEPARENT, read_records
-from tests.record.test_control import control
 
 pytestmark = pytest.mark.usefixtures("fake_backend")
 

@@ -17,10 +17,10 @@ import pytest
 from inference_logging import get_logger
 from inference_logging.triton import RequestLog
 from tests.kit import fake_triton
+from tests.kit.command_line import control
 from tests.kit.fake_triton import FINAL, Code, InferenceResponse, Tensor, TritonError, arguments, ok, request, stream
 from tests.kit.signatures import Configure, Recording, Serve
 from tests.kit.support import Recorded, read_records
-from tests.record.test_control import control
 
 pytestmark = pytest.mark.usefixtures("fake_backend")
 

@@ -49,24 +49,23 @@ def test_an_aborted_request_is_taken_with_its_tokens_so_far(attached: Any, inter
     assert taken.e2e_s >= 60.0
 
 
-def test_a_request_aborted_before_its_first_token_has_no_times_but_its_own(attached: Any) -> None:
+@pytest.mark.parametrize(
+    ("times", "decode_s"),
+    [
+        pytest.param({}, None, id="before-the-first-token"),
+        pytest.param({"first_token_ts": 11.5, "last_token_ts": 13.5}, 2.0, id="engine-without-statistics"),
+    ],
+)
+def test_an_aborted_request_has_no_time_before_its_first_token_that_the_engine_does_not_report(
+    attached: Any, times: dict[str, float], decode_s: float | None
+) -> None:
     stat_logger, processor = attached
     taken = taken_after(
         stat_logger,
-        lambda: processor.run("i", "chatcmpl-1", arrival_time=time.time()),
+        lambda: processor.run("i", "chatcmpl-1", arrival_time=time.time(), **times),
         lambda: processor.abort_requests(["i"], internal=True),
     )
-    assert (taken.output_tokens, taken.queued_s, taken.prefill_s, taken.decode_s) == (0, None, None, None)
-
-
-def test_an_aborted_request_of_an_engine_without_statistics_has_no_time_before_its_first_token(attached: Any) -> None:
-    stat_logger, processor = attached
-    taken = taken_after(
-        stat_logger,
-        lambda: processor.run("i", "chatcmpl-1", arrival_time=time.time(), first_token_ts=11.5, last_token_ts=13.5),
-        lambda: processor.abort_requests(["i"], internal=True),
-    )
-    assert (taken.queued_s, taken.prefill_s, taken.decode_s) == (None, None, 2.0)
+    assert (taken.output_tokens, taken.queued_s, taken.prefill_s, taken.decode_s) == (0, None, None, decode_s)
 
 
 def test_the_children_of_an_aborted_parent_are_each_seen_once(attached: Any) -> None:

@@ -1,24 +1,32 @@
 """A small S3 in the test's process, for faults that no real server makes on request: what `shipping/s3` asks, no more.
 
 Signatures are not checked. ``faults`` are called with each request before it is served, and can answer it themselves.
+Commands write segments, ship them into a bucket, look into it, and verify it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import itertools
+import json
 import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+import zstandard
+
+from inference_logging import Config, Logger, get_logger
+from tests.kit.command_line import Done, run
 
 NAME = "logs"
 
@@ -217,3 +225,42 @@ CREDENTIALS = {
     "AWS_CONFIG_FILE": "/nonexistent",
     "AWS_SHARED_CREDENTIALS_FILE": "/nonexistent",
 }
+
+
+def write(config: Config, count: int = 1000) -> None:
+    """Write records in many batches."""
+    with Logger(config) as logger:
+        for number in range(count):
+            assert get_logger("t").info("n", n=number, some="x" * 100)
+            if number % 10 == 9:
+                assert logger.flush()
+
+
+def ship(directory: Path, url: str, *more: str) -> Done:
+    """Ship what is sealed."""
+    return run("ship", "--directory", str(directory), "--to", url, "--once", *more)
+
+
+def segments(directory: Path) -> list[Path]:
+    """Return the plain segments."""
+    return sorted(path for path in directory.glob("*.jsonl") if not path.is_symlink())
+
+
+def content(bucket: Bucket, key: str) -> bytes:
+    """Return the lines in an object."""
+    return zstandard.ZstdDecompressor().stream_reader(io.BytesIO(bucket.objects[key].content)).read()
+
+
+def faults(url: str, *more: str) -> list[tuple[str, str]]:
+    """Return the faults that `verify` finds: kind and sentence."""
+    done = run("verify", url, "--json", *more)
+    report = json.loads(done.out)
+    assert done.code == (1 if report["problems"] else 0), done
+    return [(problem["kind"], problem["text"]) for problem in report["problems"]]
+
+
+def rows(url: str, sql: str) -> list[dict[str, Any]]:
+    """Return the rows that `query` finds."""
+    done = run("query", sql, url, "--format", "json")
+    assert done.code == 0, done
+    return [json.loads(line) for line in done.out.splitlines()]

@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import pytest
 
-from inference_logging.ship.destinations import open_destination
 from inference_logging.ship.line import Destination
+from inference_logging.ship.opening import open_destination
 from tests.kit.signatures import Configure
 from tests.ship.bucket import bucket
 from tests.ship.endpoint import collector

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +18,54 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.ship.otelcol import attributes
 
 
-class Collector:
+class HttpServer:
+    """Gives each request, unpacked, to ``respond``; one that came in part, as its sender was killed, is left alone."""
+
+    def __init__(self, address: str = "127.0.0.1", context: ssl.SSLContext | None = None) -> None:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                expected_bytes = int(self.headers.get("Content-Length", 0))
+                content = self.rfile.read(expected_bytes)
+                if len(content) < expected_bytes:
+                    return
+                if self.headers.get("Content-Encoding") == "gzip":
+                    content = gzip.decompress(content)
+                status, body, headers = server.respond(self.command, self.path, dict(self.headers.items()), content)
+                if status == 0:
+                    return  # as a server that died
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_PUT = do_POST  # noqa: N815 - the base class's names
+
+            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer((address, 0), Handler)
+        if context is not None:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def respond(
+        self, method: str, path: str, headers: dict[str, str], content: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """Return status, content and headers of the answer; the status 0: none."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Serve no more."""
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class Collector(HttpServer):
     """``answers`` are given first come first served, then successes; what ``refuses`` finds is answered with 413."""
 
     def __init__(self, address: str = "127.0.0.1") -> None:
@@ -28,35 +76,17 @@ class Collector:
         self.accepted: list[bytes] = []
         """The contents of those that are answered with 200."""
         self.refuses: Callable[[bytes], bool] = lambda _: False
-        collector = self
+        super().__init__(address)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                expected_bytes = int(self.headers["Content-Length"])
-                content = self.rfile.read(expected_bytes)
-                if len(content) < expected_bytes:
-                    return  # the sender was killed before it had sent all
-                if self.headers["Content-Encoding"] == "gzip":
-                    content = gzip.decompress(content)
-                collector.requests.append((self.path, dict(self.headers.items()), content))
-                status, body, headers = collector.answers.pop(0) if collector.answers else (200, b"", {})
-                if collector.refuses(content):
-                    status = 413
-                if status == 200:
-                    collector.accepted.append(content)
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer((address, 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
+    def respond(
+        self, method: str, path: str, headers: dict[str, str], content: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        self.requests.append((path, headers, content))
+        status, body, more = self.answers.pop(0) if self.answers else (200, b"", {})
+        status = 413 if self.refuses(content) else status
+        if status == 200:
+            self.accepted.append(content)
+        return status, body, more
 
     @property
     def url(self) -> str:
@@ -98,12 +128,6 @@ class Collector:
             [span.name for resource in export.resource_spans for scope in resource.scope_spans for span in scope.spans]
             for export in exports
         ]
-
-    def close(self) -> None:
-        """Serve no more."""
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
 
 
 def _hex(text: str) -> str:

@@ -1,17 +1,20 @@
-"""A real OpenSearch of one node, and the documents in its indexes."""
+"""A real OpenSearch of one node, and the documents in its indexes; and a server that answers in the place of one."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx
+import orjson
 
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.rows import OTHER
-from inference_logging.ship.opensearch.template import RENAMED
+from inference_logging.read.segments.columns import OTHER, RESOURCE
+from inference_logging.ship.opensearch import RENAMED
 from tests.kit.servers import free_port
+from tests.ship.endpoint import HttpServer
 from tests.ship.programs import Program, installed
 from tests.tools.tools import tool
 
@@ -86,3 +89,71 @@ def as_record(document: Mapping[str, Any]) -> dict[str, Any]:
     names = {name: given for given, name in RENAMED.items()}
     own = {names.get(name, name): value for name, value in document.items() if name not in left_out}
     return {**own, **document.get(OTHER, {})}
+
+
+THERE: Final = (409, "version_conflict_engine_exception", "document already exists")
+BUSY: Final = (429, "rejected_execution_exception", "rejected execution of primary operation")
+
+
+class Request(NamedTuple):
+    """What was asked."""
+
+    method: str
+    path: str
+    parameters: dict[str, str]
+    headers: dict[str, str]
+    content: list[Any]
+
+    def offsets(self) -> list[int]:
+        """Return the places of the documents of a bulk request."""
+        return [document["offset"] for document in self.content[1::2]]
+
+
+class Server(HttpServer):
+    """Answers bulk requests by turns, then with success; ``items`` are the results of single documents, by place."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.answers: list[tuple[int, bytes, dict[str, str]]] = []
+        self.items: dict[int, tuple[int, str, str]] = {}
+        self.requests: list[Request] = []
+        self.templates: dict[str, Any] = {}
+        self.most_bytes = 1 << 20
+        super().__init__(context=context)
+        scheme = "http" if context is None else "https"
+        self.url = f"opensearch+{scheme}://127.0.0.1:{self.server.server_port}/logs"
+
+    def respond(
+        self, method: str, path: str, headers: dict[str, str], content: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        parts = urlsplit(path)
+        lines = [orjson.loads(line) for line in content.splitlines()]
+        asked = Request(method, parts.path, dict(parse_qsl(parts.query)), headers, lines)
+        self.requests.append(asked)
+        return self.answer(asked, len(content))
+
+    def answer(self, asked: Request, content_bytes: int) -> tuple[int, bytes, dict[str, str]]:
+        """Return status, content and headers."""
+        if "_index_template" in asked.path:
+            name = asked.path.rpartition("/")[2]
+            if asked.method == "GET":
+                return (200, b"{}", {}) if name in self.templates else (404, error("resource_not_found_exception"), {})
+            self.templates[name] = asked.content[0]
+            return 200, b"{}", {}
+        if self.answers:
+            return self.answers.pop(0)
+        if content_bytes > self.most_bytes:
+            return 413, b"<html>", {}
+        results = [self.items.get(offset, (201, "", "")) for offset in asked.offsets()]
+        items = [
+            {"create": {"status": status, **({"error": {"type": kind, "reason": reason}} if kind else {})}}
+            for status, kind, reason in results
+        ]
+        return 200, orjson.dumps({"items": items}), {}
+
+    def bulks(self) -> list[Request]:
+        """Return the bulk requests."""
+        return [request for request in self.requests if request.path.endswith("/_bulk")]
+
+
+def error(kind: str) -> bytes:
+    return orjson.dumps({"error": {"type": kind, "reason": "words"}, "status": 0})

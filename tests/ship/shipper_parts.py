@@ -1,11 +1,15 @@
-"""What a shipper in a test works with: a destination that fails as it is asked to, a stop, a clock."""
+"""What a shipper in a test works with: sources, a destination that fails as it is asked to, a stop, a clock."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from inference_logging.ship import Source, Sources
 from inference_logging.ship.line import Line, Sent
+from inference_logging.ship.source import Batch
 
 
 @dataclass
@@ -92,3 +96,29 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
+
+
+EVERYTHING = (1_000_000, 1 << 40)
+
+
+@contextmanager
+def source(directory: Path, ship_name: str = "test", *, once: bool = False) -> Iterator[Source]:
+    opened = Source(directory, ship_name, once=once)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def numbers(batch: Batch) -> list[int]:
+    return [line.record["n"] for line in batch.lines]
+
+
+def ship(opened: Source | Sources, most_records: int = 1_000_000) -> list[int]:
+    """Read and acknowledge until nothing comes."""
+    found: list[int] = []
+    while (batch := opened.read(most_records, 1 << 40)).stands:
+        opened.plan(batch)
+        opened.acknowledge(batch)
+        found += numbers(batch)
+    return found

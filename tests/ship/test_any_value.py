@@ -17,8 +17,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from inference_logging import Config, get_logger
 from inference_logging.segments import Segment, segments
 from inference_logging.ship import Shipper, Source
-from inference_logging.ship.destinations import open_destination
 from inference_logging.ship.line import Destination, Line, Sent
+from inference_logging.ship.opening import open_destination
 from inference_logging.ship.otlp_messages import Logs
 from inference_logging.ship.s3.staging import Staging
 from tests.kit.command_line import run

@@ -7,7 +7,6 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +16,7 @@ from tests.kit.segment_files import log, request, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.view_server import started
 from tests.ship.arrived import written_lines
-from tests.ship.bucket import CREDENTIALS, NAME, Bucket, Stored
-from tests.ship.bucket_commands import faults, ship, write
+from tests.ship.bucket import CREDENTIALS, NAME, Bucket, Stored, faults, rows, ship, write
 
 pytestmark = pytest.mark.servers
 
@@ -161,12 +159,6 @@ def test_a_running_process_is_a_note_and_a_range_of_dates_begins_where_it_begins
 
 
 # --- Parquet and query -----------------------------------------------------------------------------------------------
-
-
-def rows(url: str, sql: str) -> list[dict[str, Any]]:
-    done = run("query", sql, url, "--format", "json")
-    assert done.code == 0, done
-    return [json.loads(line) for line in done.out.splitlines()]
 
 
 QUESTIONS = [

@@ -13,9 +13,8 @@ import orjson
 import pytest
 
 from inference_logging.read.query.questions import QUESTIONS
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.rows import OTHER
-from inference_logging.ship.clickhouse.schema import COLUMNS, OBJECTS, TEXTS
+from inference_logging.read.segments.columns import OTHER, RESOURCE
+from inference_logging.ship.clickhouse_schema import COLUMNS, OBJECTS, TEXTS
 from inference_logging.ship.line import Destination, Line
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request, write_segment

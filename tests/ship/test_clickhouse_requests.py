@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -13,11 +10,12 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 import pytest
 
-from inference_logging.ship.clickhouse.place import Place
-from inference_logging.ship.clickhouse.schema import COLUMNS, OBJECTS, statements
+from inference_logging.ship.clickhouse import Place
+from inference_logging.ship.clickhouse_schema import COLUMNS, OBJECTS, statements
 from inference_logging.ship.line import Destination, Line
 from tests.kit.segment_files import log
 from tests.kit.servers import free_port
+from tests.ship.endpoint import HttpServer
 
 Open = Callable[..., Destination]
 NAME: Final = "svc-20261121T050000.000Z-00000000deadbeef-000001.jsonl"
@@ -36,7 +34,7 @@ class Request(NamedTuple):
         return [orjson.loads(row)["offset"] for row in self.statement.splitlines()[1:]]
 
 
-class Server:
+class Server(HttpServer):
     """Answers inserts by turns, then with success; questions of its tables by what it is given."""
 
     def __init__(self) -> None:
@@ -48,32 +46,17 @@ class Server:
         self.engines: dict[str, str] = {}
         self.columns = list(COLUMNS)
         self.rows = ""
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    content = gzip.decompress(content)
-                settings = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
-                request = Request(settings, dict(self.headers.items()), content.decode())
-                server.requests.append(request)
-                status, text, headers = server.answer(request)
-                if status == 0:
-                    return  # as a server that died
-                self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(text.encode()))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
+        super().__init__()
         self.url = f"clickhouse+http://shipper@127.0.0.1:{self.server.server_port}/logs"
+
+    def respond(
+        self, method: str, path: str, headers: dict[str, str], content: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        settings = dict(parse_qsl(urlsplit(path).query, keep_blank_values=True))
+        request = Request(settings, headers, content.decode())
+        self.requests.append(request)
+        status, text, more = self.answer(request)
+        return status, text.encode(), more
 
     def answer(self, request: Request) -> tuple[int, str, dict[str, str]]:
         """Return status, text and headers."""
@@ -94,12 +77,6 @@ class Server:
     def inserts(self) -> list[Request]:
         """Return the inserts."""
         return [request for request in self.requests if request.statement.startswith("INSERT")]
-
-    def close(self) -> None:
-        """Serve no more."""
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
 
 
 @pytest.fixture

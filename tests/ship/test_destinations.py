@@ -18,8 +18,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from inference_logging.errors import ConfigError
 from inference_logging.read.times import unix_nano
 from inference_logging.record.config import Config
-from inference_logging.ship.destinations import open_destination
 from inference_logging.ship.line import Destination, Line
+from inference_logging.ship.opening import open_destination
 from tests.kit.segment_files import log, request
 from tests.kit.servers import free_port
 from tests.ship.endpoint import Collector
@@ -77,6 +77,15 @@ def test_a_record_becomes_a_log_record_of_the_data_model(collector: Collector, o
     assert values == [{"intValue": "1"}, {"doubleValue": 2.5}, {}, {"boolValue": True}]
     apart = {"timestamp", "severity_text", "event_name", "trace_id", "span_id", "trace_flags"}
     assert attributes.keys() == record.keys() - apart
+
+
+@pytest.mark.parametrize(("text", "number"), [("INFO2", 10), ("FATAL4", 24), ("DEBUG", 5), ("LOUD", 0), (7, 0)])
+def test_the_number_of_a_severity_is_opentelemetrys(
+    collector: Collector, opened: Open, text: object, number: int
+) -> None:
+    assert not opened(ship_to=collector.url).send([line(request(1) | {"severity_text": text})]).failed
+    ((_, _, export),) = collector.logs()
+    assert export.resource_logs[0].scope_logs[0].log_records[0].severity_number == number
 
 
 def test_the_path_and_headers_are_the_operators(collector: Collector, opened: Open, tmp_path: Path) -> None:

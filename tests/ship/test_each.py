@@ -25,9 +25,8 @@ from tests.kit.sidecars import Node
 from tests.kit.support import wait_until
 from tests.ship.bucket import Bucket
 from tests.ship.endpoint import Collector
-from tests.ship.shipper_parts import Destination, Limits, Stop
+from tests.ship.shipper_parts import EVERYTHING, Destination, Limits, Stop, numbers, ship
 from tests.ship.shippers import Ship
-from tests.ship.sources import EVERYTHING, numbers, ship
 
 PODS = ("chat/pod-0", "chat/pod-1", "tools/pod-0")
 

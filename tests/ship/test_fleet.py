@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from inference_logging.segments import read_records, segments
-from inference_logging.ship.clickhouse.schema import statements
+from inference_logging.ship.clickhouse_schema import statements
 from inference_logging.ship.s3.place import Place, object_key
 from inference_logging.ship.s3.store import ExistsError, Store
 from tests.kit.command_line import run

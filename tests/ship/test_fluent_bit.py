@@ -10,16 +10,15 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from inference_logging.ship.opensearch.template import RENAMED, template
+from inference_logging.ship.opensearch import RENAMED, template
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.support import FRAMING, parse, wait_until
 from tests.ship.arrived import Record, compare
 from tests.ship.fluent_bit import FluentBit
 from tests.ship.loki import Loki
 from tests.ship.lossy import LossyWire
-from tests.ship.opensearch import INDEX, OpenSearch
+from tests.ship.opensearch import BUSY, INDEX, THERE, OpenSearch, Request, Server
 from tests.ship.stage import Stage
-from tests.ship.test_opensearch_requests import BUSY, THERE, Request, Server
 from tests.tools.tools import tool
 
 pytestmark = pytest.mark.shipping

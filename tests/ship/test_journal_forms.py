@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_logging.ship.journal.fields import RECORD, Field, fields, serialized, stable_id
+from inference_logging.ship.journal import RECORD, Field, fields, serialized, stable_id
 from inference_logging.ship.line import Destination
 from tests.kit.segment_files import log, request
 from tests.kit.support import parse, wait_until

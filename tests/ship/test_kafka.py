@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from tests.ship.arrived import written_lines
 from tests.ship.kafka import PASSWORD, TOPIC, Kafka, client_properties
 from tests.ship.loki import Loki
 from tests.ship.otelcol import Receiver, as_record, attributes, stamp, with_body
+from tests.ship.shipper_parts import Limits
 from tests.ship.shippers import Ship
 from tests.ship.stage import Stage
 
@@ -210,16 +210,6 @@ FROM arrived WHERE record ->> '$.event_name' = 'request' ORDER BY duration_s DES
 Served = tuple[str, str, float, str]
 
 
-@dataclass
-class Limits:
-    """The parameters of a shipper."""
-
-    ship_batch_records: int = 1000
-    ship_batch_bytes: int = 1 << 20
-    ship_interval_s: float = 0.1
-    ship_retry_s: float = 1.0
-
-
 def test_pod_and_tenant_of_the_slowest_requests_are_one_question(
     start: Callable[[Kafka], Kafka], tmp_path: Path
 ) -> None:
@@ -259,7 +249,11 @@ def serve(directory: Path) -> list[Served]:
 def ship(directory: Path, kafka: Kafka) -> None:
     """Ship what a pod has."""
     destination = KafkaDestination(kafka.address, TOPIC, timeout_s=30.0, properties={})
-    shipper = Shipper(Source(directory, "kafka", once=True), destination, Limits())
+    shipper = Shipper(
+        Source(directory, "kafka", once=True),
+        destination,
+        Limits(ship_batch_records=1000, ship_interval_s=0.1, ship_retry_s=1.0),
+    )
     try:
         assert shipper.run(threading.Event(), once=True)
     finally:

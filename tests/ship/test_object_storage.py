@@ -27,8 +27,7 @@ from tests.kit.segment_files import log, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.support import wait_until
 from tests.ship.arrived import written_lines
-from tests.ship.bucket import NAME, Bucket, Request, Stored, signed_at
-from tests.ship.bucket_commands import content, faults, segments, ship, write
+from tests.ship.bucket import NAME, Bucket, Request, Stored, content, faults, segments, ship, signed_at, write
 from tests.ship.programs import scraped
 from tests.ship.shippers import SHIP
 

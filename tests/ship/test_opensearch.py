@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from inference_logging.ship.line import Destination, Line
-from inference_logging.ship.opensearch.template import FIELDS, MESSAGES
+from inference_logging.ship.opensearch import FIELDS, MESSAGES
 from tests.kit.command_line import run
 from tests.kit.segment_files import log, request
 from tests.ship.lossy import LossyWire

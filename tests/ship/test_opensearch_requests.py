@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import ssl
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, Final
 
 import orjson
 import pytest
 
-from inference_logging.read.segments.rows import COLUMNS
+from inference_logging.read.segments.columns import COLUMNS
 from inference_logging.record.config.parameters.shipping import DESTINATIONS
 from inference_logging.ship.line import Destination, Line
-from inference_logging.ship.opensearch.documents import action, identity
-from inference_logging.ship.opensearch.place import Place
-from inference_logging.ship.opensearch.template import FIELDS, MESSAGES, RENAMED, template
+from inference_logging.ship.opensearch import FIELDS, MESSAGES, RENAMED, Place, action, identity, template
 from tests.kit.command_line import run
 from tests.kit.segment_files import BOOT_ID, log, request
 from tests.kit.servers import free_port
+from tests.ship.opensearch import BUSY, THERE, Request, Server, error
 from tests.ship.programs import certificate
 
 Open = Callable[..., Destination]
@@ -32,106 +27,8 @@ MAPPING: Final = (400, "mapper_parsing_exception", "failed to parse field [durat
 IMMENSE: Final = (400, "illegal_argument_exception", 'Document contains at least one immense term in field="x"')
 NO_ROOM: Final = (400, "validation_exception", "this action would add [2] total shards, but this cluster has 1000")
 NO_ALIAS: Final = (400, "illegal_argument_exception", "no write index is defined for alias [logs]")
-BUSY: Final = (429, "rejected_execution_exception", "rejected execution of primary operation")
 AWAY: Final = (503, "unavailable_shards_exception", "primary shard is not active")
 FULL: Final = (403, "cluster_block_exception", "index [x] blocked by: disk usage exceeded flood-stage watermark")
-THERE: Final = (409, "version_conflict_engine_exception", "document already exists")
-
-
-class Request(NamedTuple):
-    """What was asked."""
-
-    method: str
-    path: str
-    parameters: dict[str, str]
-    headers: dict[str, str]
-    content: list[Any]
-
-    def offsets(self) -> list[int]:
-        """Return the places of the documents of a bulk request."""
-        return [document["offset"] for document in self.content[1::2]]
-
-
-class Server:
-    """Answers bulk requests by turns, then with success; ``items`` are the results of single documents, by place."""
-
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.answers: list[tuple[int, bytes, dict[str, str]]] = []
-        self.items: dict[int, tuple[int, str, str]] = {}
-        self.requests: list[Request] = []
-        self.templates: dict[str, Any] = {}
-        self.most_bytes = 1 << 20
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                if self.headers.get("Content-Encoding") == "gzip":
-                    content = gzip.decompress(content)
-                parts = urlsplit(self.path)
-                lines = [orjson.loads(line) for line in content.splitlines()]
-                asked = Request(
-                    self.command, parts.path, dict(parse_qsl(parts.query)), dict(self.headers.items()), lines
-                )
-                server.requests.append(asked)
-                status, body, headers = server.answer(asked, len(content))
-                if status == 0:
-                    return  # as a server that died
-                self.send_response(status)
-                for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_POST(self) -> None:
-                self.do_GET()
-
-            def do_PUT(self) -> None:
-                self.do_GET()
-
-            def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class's name
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if context is not None:
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        scheme = "http" if context is None else "https"
-        self.url = f"opensearch+{scheme}://127.0.0.1:{self.server.server_port}/logs"
-
-    def answer(self, asked: Request, content_bytes: int) -> tuple[int, bytes, dict[str, str]]:
-        """Return status, content and headers."""
-        if "_index_template" in asked.path:
-            name = asked.path.rpartition("/")[2]
-            if asked.method == "GET":
-                return (200, b"{}", {}) if name in self.templates else (404, error("resource_not_found_exception"), {})
-            self.templates[name] = asked.content[0]
-            return 200, b"{}", {}
-        if self.answers:
-            return self.answers.pop(0)
-        if content_bytes > self.most_bytes:
-            return 413, b"<html>", {}
-        results = [self.items.get(offset, (201, "", "")) for offset in asked.offsets()]
-        items = [
-            {"create": {"status": status, **({"error": {"type": kind, "reason": reason}} if kind else {})}}
-            for status, kind, reason in results
-        ]
-        return 200, orjson.dumps({"items": items}), {}
-
-    def bulks(self) -> list[Request]:
-        """Return the bulk requests."""
-        return [request for request in self.requests if request.path.endswith("/_bulk")]
-
-    def close(self) -> None:
-        """Serve no more."""
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-def error(kind: str) -> bytes:
-    return orjson.dumps({"error": {"type": kind, "reason": "words"}, "status": 0})
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from inference_logging import Config
 from inference_logging.ship import Shipper, Source
-from inference_logging.ship.destinations import open_destination
+from inference_logging.ship.opening import open_destination
 from tests.kit.segment_files import log, request, write_segment
 from tests.kit.servers import free_port
 from tests.kit.signatures import Configure

@@ -11,12 +11,11 @@ import duckdb
 import orjson
 import pytest
 
-from inference_logging.read.segments.columns import RESOURCE
-from inference_logging.read.segments.rows import COLUMNS, OTHER, row
+from inference_logging.read.segments.columns import COLUMNS, OTHER, RESOURCE, row
 from inference_logging.segments import segments
-from inference_logging.ship.clickhouse.rows import row_line
-from inference_logging.ship.clickhouse.schema import COLUMNS as OF_CLICKHOUSE
-from inference_logging.ship.clickhouse.schema import OBJECTS, TEXTS, statements, text
+from inference_logging.ship.clickhouse import row_line
+from inference_logging.ship.clickhouse_schema import COLUMNS as OF_CLICKHOUSE
+from inference_logging.ship.clickhouse_schema import OBJECTS, TEXTS, statements, text
 from inference_logging.ship.line import Line
 from inference_logging.ship.s3.place import MANIFESTS, Place
 from inference_logging.ship.s3.reading import AT_ONCE, ahead, manifests
@@ -26,14 +25,12 @@ from tests.kit.segment_files import log, request, write_segment
 from tests.kit.signatures import Configure
 from tests.kit.support import Recorded, answer, parse, replying, wait_until
 from tests.ship.arrived import key, written_lines
-from tests.ship.bucket import Bucket
-from tests.ship.bucket_commands import ship
+from tests.ship.bucket import Bucket, rows, ship
 from tests.ship.endpoint import Collector
 from tests.ship.kafka import TOPIC, Kafka
 from tests.ship.otelcol import as_record, with_body
 from tests.ship.shippers import Ship
 from tests.ship.stage import Stage
-from tests.ship.test_bucket import rows
 
 PATIENCE_S = 30
 

@@ -150,7 +150,7 @@ def test_a_file_of_dead_letters_that_is_full_or_fails_is_counted_and_reported_an
     write(tmp_path / name(1), lines(*range(9)))
     one = running()
     one.destination.poisons = {0, 1, 2, 3, 4, 5}
-    monkeypatch.setattr(one.shipper._source._offsets.letters, "_most_bytes", 700)  # type: ignore[union-attr]
+    monkeypatch.setattr("inference_logging.ship.letters.MOST_BYTES", 700)
     assert one.shipper.run(Stop(at_wait=100), once=True)
     kept = len(letters(tmp_path))
     assert 0 < kept < 6

@@ -13,8 +13,7 @@ from inference_logging.ship import Shipper, Source, Sources
 from inference_logging.ship.line import Line, Sent
 from inference_logging.ship.source import Batch
 from tests.kit.segment_files import Writer, lines, name, write
-from tests.ship.shipper_parts import Destination, Limits, Stop
-from tests.ship.sources import EVERYTHING, numbers, ship, source
+from tests.ship.shipper_parts import EVERYTHING, Destination, Limits, Stop, numbers, ship, source
 
 
 def marks(directory: Path) -> list[str]:

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from inference_logging.errors import ConfigError
 from inference_logging.ship.connections import wait_until_taken
-from inference_logging.ship.journal.fields import NAMESPACE, stable_id
+from inference_logging.ship.journal import NAMESPACE, stable_id
 from inference_logging.ship.line import Destination, Line
-from inference_logging.ship.syslog.message import Format
-from inference_logging.ship.syslog.tcp import framed
+from inference_logging.ship.syslog import Format, framed
 from tests.kit.segment_files import log, request
 from tests.kit.support import parse, wait_until
 from tests.ship.arrived import Record, compare

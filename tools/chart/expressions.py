@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from inference_logging.read.outcomes import NONE
+from inference_logging.read.segments.columns import NONE
 
 MODEL, OPERATION, ROUTE = "gen_ai_request_model", "gen_ai_operation_name", "http_route"
 CHOSEN: Final = 'namespace=~"$namespace",service=~"$service",pod=~"$pod"'

@@ -7,23 +7,65 @@ is killed leaves nothing switched off.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from inference_logging._native import queues_of
 from inference_logging.prove.ab.comparison import Pair, Slice, Times, Window
 
 if TYPE_CHECKING:
     from inference_logging._native import Comparison
-    from inference_logging.prove.ab.processes import Processes
 
 RENEWAL_S: Final = 0.1
 _RENEWED_FOR_S: Final = 1.0
 """As the page has it: a slice that was not renewed for so long has ended by itself."""
 
+_CPU_CLOCK: Final = 2
+"""The kind of a process's clock that counts the CPU time of all its threads, also of those that have ended."""
+
 Counts = tuple[dict[str, int], dict[str, int]]
 """Of both arms since the beginning: off and on."""
+
+
+class Processes:
+    """The servers and listeners of a queue directory."""
+
+    def __init__(self, queue_directory: Path) -> None:
+        """Look for them; ``find`` looks again."""
+        self._directory = queue_directory
+        self.servers: set[int] = set()
+        self.listeners: set[int] = set()
+        """Those that only listen."""
+        self.unseen: set[int] = set()
+        """Those that cannot be seen from here, or run another version."""
+        self.find()
+
+    def find(self) -> None:
+        """Find the processes that have come since."""
+        known = self.servers | self.listeners | self.unseen | {os.getpid()}
+        queues = [queue for queue in queues_of(self._directory) if queue["producer"] == "elsewhere"]
+        new = {queue["pid"]: queue["only_listens"] for queue in queues if queue["pid"] not in known}
+        pages = {str(page.stat().st_ino) for page in self._directory.glob("runtime-*")} if new else set()
+        for pid, only_listens in new.items():
+            if not _maps(pid, pages):
+                self.unseen.add(pid)
+            elif only_listens:
+                self.listeners.add(pid)
+            else:
+                self.servers.add(pid)
+
+    def cpu_s(self) -> dict[int, float]:
+        """Return the CPU time of each process that is seen and still lives, in seconds."""
+        found = {}
+        for pid in self.servers | self.listeners:
+            with contextlib.suppress(OSError):  # it has ended
+                found[pid] = time.clock_gettime(~pid << 3 | _CPU_CLOCK)
+        return found
 
 
 class Interrupted(Exception):  # noqa: N818 - the end that was asked for, not an error
@@ -123,3 +165,12 @@ def _times(before: dict[str, int], after: dict[str, int]) -> Times:
         later_chunks=change["later_chunks"],
         later_chunks_s=change["later_chunks_nano"] / 1e9,
     )
+
+
+def _maps(pid: int, inodes: set[str]) -> bool:
+    """Return whether a process has one of these files mapped."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(line.split(None, 5)[4] in inodes for line in lines)

@@ -120,11 +120,12 @@ class Arm:
 
     def dropped(self) -> int:
         """Return how many records it has refused."""
-        return sum(map(_total, self.logger.stats()["dropped"].values())) if self.logger is not None else 0
+        return dropped(self.logger) if self.logger is not None else 0
 
 
-def _total(count: Any) -> int:
-    return sum(map(_total, count.values())) if isinstance(count, Mapping) else int(count)
+def dropped(logger: Logger) -> int:
+    """Return how many records a logger has refused, for all reasons and of all levels."""
+    return sum(sum(levels.values()) for levels in logger.stats()["dropped"].values())
 
 
 Batch = dict[str, dict[str, float | None]]

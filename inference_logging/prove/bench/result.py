@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, TypedDict
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 
 Loop = Literal["closed", "open"]
 LOOPS: Final[tuple[Loop, ...]] = ("closed", "open")
@@ -25,11 +25,6 @@ FIGURES: Final = (
     "kept_ratio",  # arrived ÷ calls
 )
 """The names of a cell's figures."""
-
-REACHED: Final = "reached"
-NOT_REACHED: Final = "not reached"
-NOT_MEASURED: Final = "not measured: "
-"""The verdicts of a goal; the last one is followed by its reason, the one before where there is one."""
 
 
 class Estimate(TypedDict):
@@ -106,17 +101,6 @@ class CallTime(TypedDict):
     rounds: list[float]
 
 
-class Goal(TypedDict):
-    """What this project wants to reach, as a ratio within one run, and whether it did."""
-
-    name: str
-    goal: str
-    value: float | None
-    low: float | None
-    high: float | None
-    verdict: str
-
-
 class Result(TypedDict):
     """The whole result: what `--json` prints."""
 
@@ -132,4 +116,3 @@ class Result(TypedDict):
     cells: list[Cell]
     filtered: list[CallTime]
     """A call below the level that its logger takes; peers that have no levels, or take it by default, are not here."""
-    goals: list[Goal]

@@ -20,7 +20,6 @@ from typing import Any, Final, cast
 
 from inference_logging.prove.bench.cell import DRAIN_S, Order
 from inference_logging.prove.bench.child import Answer, child, places
-from inference_logging.prove.bench.goals import goals
 from inference_logging.prove.bench.machine import machine
 from inference_logging.prove.bench.peers import NAMES, Peer, peers
 from inference_logging.prove.bench.record import SMALLEST_BYTES
@@ -85,7 +84,7 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
                 progress(f"round {number + 1} of {plan.rounds}: {order.peer}, {order.threads} threads, {order.loop}")
                 answers[order].append({"round": number, **ask(order)})
     works = _working(entries, answers)
-    result: Result = {
+    return {
         "schema": SCHEMA,
         "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": command,
@@ -97,10 +96,7 @@ def run(plan: Plan, command: str, progress: Progress = lambda _step: None) -> Re
         "peers": entries,
         "cells": [_cell(order, answers) for order in answers if order.loop != "call" and order.peer in works],
         "filtered": _call_times(answers),
-        "goals": [],
     }
-    result["goals"] = goals(result)
-    return result
 
 
 def ask(order: Order) -> Answer:

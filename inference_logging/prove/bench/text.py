@@ -1,4 +1,4 @@
-"""The result as tables for a terminal: one for each kind of cell, then the goals; each figure in its usual unit."""
+"""The result as tables for a terminal, one for each kind of cell; each figure in its usual unit."""
 
 from __future__ import annotations
 
@@ -75,10 +75,6 @@ def lines(result: Result) -> Iterator[str]:
         if cell["problem"] is not None:
             name = f"{titles[cell['peer']]}, {cell['threads']} threads, {cell['loop']} loop, {cell['record_bytes']:,} B"
             yield f"\n{name}: {cell['problem']}"
-    yield "\ngoals"
-    for goal in result["goals"]:
-        value = "–" if goal["value"] is None else f"{goal['value']:.4g}"
-        yield f"  {goal['name']}: {value} ({goal['goal']}): {goal['verdict']}"
 
 
 def _row(title: str, cell: Cell) -> tuple[str, ...]:

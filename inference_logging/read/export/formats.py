@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import IO, Final, NamedTuple, Protocol
 
 from inference_logging.read.export import traces
-from inference_logging.read.export.prefixes import Prefixes
+from inference_logging.read.export.prompts import Prefixes
 from inference_logging.read.export.requests import LeftOut, Request
 from inference_logging.read.export.spool import Row
 
@@ -42,7 +42,7 @@ KINDS: Final = {
 }
 """The formats, and how many tokens of a prompt the readers of each take for one id.
 
-The module of each is named like it, with underscores, and has a class ``Writer``; `traces` has that of some.
+The module of each is named like it, with underscores, and has a class ``Writer``; `traces` has those of traces.
 """
 
 
@@ -50,6 +50,8 @@ def writer(name: str, options: Options) -> Format:
     """Return the writer of a format. Raises ``MissingExtraError`` if it needs what isn't installed."""
     if name in traces.TIMES:
         return traces.Writer(options.prefixes, traces.TIMES[name])
+    if name == "aiperf":
+        return traces.AiperfWriter(options.prefixes, with_text=options.with_text)
     module = importlib.import_module(f"inference_logging.read.export.{name.replace('-', '_')}")
     made: Format = module.Writer(options)
     return made

@@ -36,7 +36,6 @@ class Writer:
     """Writes the batch file."""
 
     def __init__(self, options: Options) -> None:
-        """Take the prefixes."""
         self._prefixes = options.prefixes
 
     def row(self, request: Request) -> bytes | LeftOut:

@@ -14,10 +14,8 @@ import orjson
 from inference_logging.read.export.formats import Options
 from inference_logging.read.export.requests import LeftOut, Request
 from inference_logging.read.export.spool import Row
-from inference_logging.read.segments.columns import RESOURCE, TABLES
-from inference_logging.read.segments.rows import OTHER, row
-from inference_logging.read.table.engine import connected
-from inference_logging.read.table.parquet import SETTINGS, ParquetFile
+from inference_logging.read.segments.columns import OTHER, RESOURCE, TABLES, row
+from inference_logging.read.table.engine import SETTINGS, ParquetFile, connected
 
 _TEXTS: Final = {
     "gen_ai.system_instructions": "JSON", "gen_ai.input.messages": "JSON", "gen_ai.output.messages": "JSON",

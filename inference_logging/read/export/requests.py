@@ -6,11 +6,11 @@ A record is written when its request has ended. Arrival = the record's time, les
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from inference_logging.read.segments import Record
+from inference_logging.read.segments.columns import is_number
 from inference_logging.read.times import unix_nano
 
 MAX_OPEN: Final = 4096
@@ -76,9 +76,7 @@ def arrival_nano(record: Mapping[str, Any]) -> int | None:
 def number(record: Mapping[str, Any], name: str) -> float | None:
     """Return a field that is a finite number, else None."""
     value = record.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        return None
-    return float(value)
+    return float(value) if is_number(value) else None
 
 
 def whole(record: Mapping[str, Any], name: str) -> int | None:

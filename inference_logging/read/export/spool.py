@@ -41,7 +41,6 @@ class Spool:
         self._file.write(content)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self._arrivals)
 
     def rows(self) -> Iterator[Row]:
@@ -57,11 +56,9 @@ class Spool:
         self._file.close()
 
     def __enter__(self) -> Spool:
-        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Any:
-        """Close."""
         self.close()

@@ -6,13 +6,11 @@ proves from sequences, footers and queues, so that a lost one shows although not
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from inference_logging.read import verify
 from inference_logging.read.export.requests import Request, number
 from inference_logging.read.segments import Segment
 from inference_logging.read.times import stamp
@@ -84,14 +82,8 @@ class Books:
 
     @classmethod
     def look(cls, arguments: Sequence[str]) -> Books:
-        """Run `verify` with these arguments in a process of its own, since it writes to the process's output."""
-        command = [sys.executable, "-m", "inference_logging.cli.main", "verify", "--json", *arguments]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        try:
-            found = json.loads(done.stdout)
-        except json.JSONDecodeError:
-            return cls({}, done.stderr.strip() or f"verify ended with {done.returncode} and said nothing")
-        return cls(found)
+        """Run `verify` with these arguments."""
+        return cls(*verify.answer(verify.start(arguments)))
 
     def counts(self) -> dict[str, Any]:
         """Return the totals over all processes, and by reason what was dropped and what was sampled out."""

@@ -12,8 +12,8 @@ from typing import IO, Any, Final
 
 import orjson
 
-from inference_logging.read.export.prefixes import Prefixes
-from inference_logging.read.export.prompts import prompt_of
+from inference_logging.read.export.bodies import Body, body_of
+from inference_logging.read.export.prompts import Prefixes, prompt_of
 from inference_logging.read.export.requests import LeftOut, Lengths, Request, whole
 from inference_logging.read.export.spool import Row
 
@@ -78,3 +78,32 @@ TIMES: Final[Mapping[str, Callable[[int], int | float]]] = {
     "mooncake": lambda nano: round(nano / 1e6), "vllm-timed": seconds, "guidellm": seconds,
 }  # fmt: skip
 """The formats that ``Writer`` writes, with the unit of their times: whole milliseconds, or seconds."""
+
+
+class AiperfWriter:
+    """Writes AIPerf's ``mooncake_trace`` with a fixed schedule: milliseconds, and either lengths or the body as sent.
+
+    Exactly one of ``input_length`` and ``payload`` may be given, and ``hash_ids`` only with the first
+    (aiperf/dataset/loader/models.py, class MooncakeTrace). Without ids AIPerf makes a prompt of its own for each row.
+    """
+
+    def __init__(self, prefixes: Prefixes, *, with_text: bool) -> None:
+        self._prefixes, self._with_text = prefixes, with_text
+
+    def row(self, request: Request) -> bytes | LeftOut:
+        """Return the row without its time."""
+        lengths = request.lengths()
+        if isinstance(lengths, LeftOut):
+            return lengths
+        row: dict[str, Any] = {"output_length": lengths.output, **ending(request, lengths)}
+        if self._with_text:
+            body = body_of(request.record)
+            return orjson.dumps({"payload": body.content, **row}) if isinstance(body, Body) else body
+        row["input_length"] = lengths.input
+        if (prompt := prompt_of(request.record)) is not None:
+            row["hash_ids"] = self._prefixes.ids(prompt, lengths.input, request.request_id)
+        return orjson.dumps(row)
+
+    def write(self, rows: Iterable[Row], file: IO[bytes]) -> None:
+        """Write the file."""
+        write_timed(rows, file, milliseconds)

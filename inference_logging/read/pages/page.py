@@ -1,7 +1,10 @@
 """The frame of a page: one file that loads nothing, and says so to the browser.
 
 What strangers wrote (names of routes and models, settings, titles) is text in the HTML, and JSON in elements that no
-browser executes. The policy allows only the page's own scripts and style, by their digests.
+browser executes. The policy allows only the page's own scripts and style, by their digests. Both are those of
+``static``, as text. A page is a file, from which a module cannot import another, so each module becomes a function
+whose result has its exports. That reads only the forms in which these modules are written: one import or export per
+line.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from inference_logging.read.pages.assets import scripts, style
 from inference_logging.read.pages.parts import text
 from inference_logging.read.private import for_its_owner
 
@@ -83,3 +87,43 @@ def _named(sections: Sequence[Section]) -> Iterable[tuple[str, Section]]:
     for place, section in enumerate(sections):
         taken = any(other.name == section.name for other in sections[:place])
         yield (f"{section.name}-{place}" if taken else section.name), section
+
+
+_IMPORT: Final = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?:class|function|const) (\w+)", re.MULTILINE)
+_STYLES: Final = ("vendor/uplot/uPlot.min.css", "theme.css", "page.css")
+
+
+@cache
+def style() -> str:
+    """Return the style of a page."""
+    return "\n".join(map(_text, _STYLES))
+
+
+@cache
+def scripts() -> tuple[str, ...]:
+    """Return the scripts of a page in their order: the library of plots with its licence, and the page's own."""
+    licence = _text("vendor/uplot/LICENSE").strip()
+    return (f"/*\n{licence}\n*/\n{_text('vendor/uplot/uPlot.iife.min.js')}", joined("page"))
+
+
+def joined(name: str) -> str:
+    """Return a module of ``static``, by its name without ``.js``, with all that it imports, as one script."""
+    found: dict[str, str] = {}
+    _add(name, found)
+    return '"use strict";\n' + "\n".join(found.values())
+
+
+def _add(name: str, found: dict[str, str]) -> None:
+    source = _text(f"{name}.js")
+    for needed in _IMPORT.findall(source):
+        if needed[1] not in found:
+            _add(needed[1], found)
+    exports = ", ".join(_EXPORT.findall(source))
+    body = _IMPORT.sub(r"const { \1 } = module_\2;", source)
+    body = re.sub(r"^export ", "", body, flags=re.MULTILINE)
+    found[name] = f"const module_{name} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();"
+
+
+def _text(name: str) -> str:
+    return files("inference_logging.read.pages").joinpath("static").joinpath(name).read_text(encoding="utf-8")

@@ -16,9 +16,9 @@ def headline(figures: Iterable[tuple[str, str]]) -> str:
     return f"<dl>{shown}</dl>"
 
 
-def paragraph(words: str, kind: str = "") -> str:
-    """Return words as a paragraph; nothing without words. ``kind`` is a class of the page's style."""
-    return f"<p{_class(kind)}>{text(words)}</p>" if words else ""
+def paragraph(words: str) -> str:
+    """Return words as a paragraph; nothing without words."""
+    return f"<p>{text(words)}</p>" if words else ""
 
 
 def points(lines: Iterable[str]) -> str:

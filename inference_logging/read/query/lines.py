@@ -1,17 +1,20 @@
-"""The tables of `query` as views over the lines of segments.
+"""The tables of `query` as views over the lines of segments, or over Parquet files of `ship --to 's3://…?format=parquet'`.
 
 `records` has a column for every field that occurs anywhere. `requests` and `logs` have the fields of their event, also
-those that no record has yet. Each row has the resource (service, pod, node, host) of its segment's header.
+those that no record has yet. Each row has the resource (service, pod, node, host) of its segment's header. Over Parquet
+files the columns are the same, and fields without a column of their own are in ``other``, as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging.read.segments import Segment, read_segment
-from inference_logging.read.segments.columns import RESOURCE, TABLES
+from inference_logging.read.segments.columns import EVENTS, OTHER, RESOURCE, TABLES
 from inference_logging.read.segments.reading import header_of
 from inference_logging.read.table.engine import connected, restrict
 from inference_logging.read.table.engine import name as quoted
@@ -19,7 +22,7 @@ from inference_logging.read.table.engine import text as literal
 from inference_logging.read.table.engine import texts as literals
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, Statement
     from duckdb.sqltypes import DuckDBPyType
 
 _IS_RECORD: Final = "(event_name NOT IN ('segment.header', 'segment.footer') OR pid IS NOT NULL)"
@@ -37,7 +40,10 @@ _NUMBERS: Final = ("BIGINT", "UBIGINT", "HUGEINT", "DOUBLE")
 """Each takes those before it."""
 _TEXTS: Final = ("VARCHAR", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID")
 """What the engine makes of texts, where all values have such a form."""
+_ROWS_AT_ONCE: Final = 1000
 _NOTHING: Final = '"NULL"'
+
+Rows = Iterable[tuple[Any, ...]]
 
 
 def connect(segments: Sequence[Segment]) -> DuckDBPyConnection:
@@ -177,3 +183,51 @@ def _children(kind: DuckDBPyType) -> dict[str, Any]:
 def _struct(one: Mapping[str, DuckDBPyType], other: Mapping[str, DuckDBPyType]) -> str:
     fields = {name: common(one.get(name, kind), other.get(name, kind)) for name, kind in {**one, **other}.items()}
     return f"STRUCT({', '.join(f'{quoted(name)} {kind}' for name, kind in fields.items())})"
+
+
+def over_parquet(tables: Sequence[Path], services: Collection[str] | None) -> DuckDBPyConnection:
+    """Open a database in memory that has the views, and can open these files and nothing else."""
+    paths = [str(path) for path in tables]
+    connection = connected()
+    source = f"read_parquet({literals(paths)}, union_by_name = true)"
+    chosen = f'"service.name" IN ({", ".join(map(literal, services))})' if services else "true"
+    for table, columns in TABLES.items():
+        events = f"event_name = '{EVENTS[table]}'" if EVENTS[table] is not None else "true"
+        names = ", ".join(map(quoted, [*columns, *RESOURCE, OTHER]))
+        connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM {source} WHERE {events} AND {chosen}")
+    restrict(connection, paths)
+    return connection
+
+
+def answered(connection: DuckDBPyConnection, statement: Statement) -> tuple[list[str], Rows]:
+    """Run a statement; return the names of its columns, and its rows as they come. Raises ``duckdb.Error``."""
+    answer = connection.execute(statement)
+    names = [column[0] for column in answer.description or ()]
+    types = [str(column[1]) for column in answer.description or ()]
+    if any(without_zone(kind) != kind for kind in types):
+        answer = connection.execute(_in_utc(statement.query, types))
+    nested = [kind == "JSON" for kind in types]
+    rows = chain.from_iterable(iter(lambda: answer.fetchmany(_ROWS_AT_ONCE), []))
+    return names, (_parsed(row, nested) for row in rows) if any(nested) else rows
+
+
+def _in_utc(sql: str, types: Sequence[str]) -> str:
+    """Return the statement with its times of a zone as times of UTC: for the others DuckDB needs pytz."""
+    columns = [f"c{number}" for number in range(len(types))]
+    casts = (f"CAST({name} AS {without_zone(kind)})" for name, kind in zip(columns, types, strict=True))
+    # A statement that ends with a comment needs a new line, and a subquery takes no semicolon.
+    return f"SELECT {', '.join(casts)} FROM ({sql.strip().rstrip(';')}\n) AS answer({', '.join(columns)})"
+
+
+def _parsed(row: tuple[Any, ...], nested: list[bool]) -> tuple[Any, ...]:
+    """Return a row in which the values of JSON columns, which come as text, replace that text."""
+    pairs = zip(row, nested, strict=True)
+    return tuple(_tree(value) if is_json and value is not None else value for value, is_json in pairs)
+
+
+def _tree(text: str) -> Any:
+    """Return the value of JSON, or the text of one that is too deep or has too many digits for Python."""
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError):
+        return text

@@ -9,8 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from inference_logging.read.outcomes import FAILED, NONE
-from inference_logging.read.segments.columns import MODEL
+from inference_logging.read.segments.columns import FAILED, MODEL, NONE
 
 
 class Question(NamedTuple):

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from inference_logging.read.outcomes import FAILED, NONE
-from inference_logging.read.segments.columns import MODEL
+from inference_logging.read.segments.columns import FAILED, MODEL, NONE
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.engine import name, text
 from inference_logging.read.table.part import dropped

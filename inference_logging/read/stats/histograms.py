@@ -21,7 +21,6 @@ class Spans:
     """Histograms of the same edges, one for each span of time: ``cells[span][row]`` counts values of one row."""
 
     def __init__(self, edges: Sequence[float], cells: Sequence[Sequence[float]]) -> None:
-        """Take the spans that have values."""
         self._edges = edges
         full = [[float(count) for count in span] for span in cells if sum(span) > 0]
         # Cumulative in each span, so that a quantile of any mix of spans is found by bisection.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from inference_logging.read.outcomes import NOT_FAILED
 from inference_logging.read.pages.content import Table
+from inference_logging.read.segments.columns import NOT_FAILED
 from inference_logging.read.stats.counts import Counts, Group
 from inference_logging.read.table.sketch import RELATIVE_ERROR, Sketch
 

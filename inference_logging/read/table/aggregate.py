@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from inference_logging.read.outcomes import FAILED
-from inference_logging.read.segments.columns import RESOURCE
+from inference_logging.read.segments.columns import FAILED, RESOURCE
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.columns import COLUMNS, SEVERITIES, SEVERITY, TIMESTAMP
 from inference_logging.read.table.conditions import with_value

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from inference_logging.errors import InferenceLoggingError, MissingExtraError
 from inference_logging.read.segments import Segment, segments
-from inference_logging.read.table.build import Build
 from inference_logging.read.table.cache import Cache, Facts, default_root, real
 from inference_logging.read.table.lines import Source
+from inference_logging.read.table.part import Build
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

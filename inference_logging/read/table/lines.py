@@ -54,7 +54,6 @@ class Source:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
         os.close(self.descriptor)
 
     def is_sealed(self) -> bool:

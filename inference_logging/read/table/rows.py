@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import binascii
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
+from inference_logging.read.segments.columns import is_number
 from inference_logging.read.table.catalog import Entry
 from inference_logging.read.table.columns import COLUMNS, KINDS
 from inference_logging.read.table.conditions import Values, with_value
@@ -153,9 +153,7 @@ def _ends(question: Question, entries: Sequence[Entry]) -> dict[str, int]:
 
 def number(value: Any) -> float | None:
     """Return a value as a number; a truth value is none."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    found = float(value) if is_number else None
-    return found if found is not None and math.isfinite(found) else None
+    return float(value) if is_number(value) else None
 
 
 def _written(row: Row) -> str:

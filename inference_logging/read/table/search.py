@@ -162,7 +162,6 @@ class Search:
     """The rows of a question in some segments, as one relation: ``relation`` with its ``values``."""
 
     def __init__(self, cursor: DuckDBPyConnection, question: Question, entries: Sequence[Entry]) -> None:
-        """Begin with the segments that are chosen."""
         self.cursor, self.question = cursor, question
         self.entries = question.chosen(entries)
         self.values: Values = {}

@@ -36,7 +36,6 @@ class Sketch:
     __slots__ = ("buckets", "count", "greatest", "least", "sum", "values", "zeros")
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.values = 0
         self.buckets: dict[int, float] = {}
         self.zeros = self.count = self.sum = 0.0

@@ -23,23 +23,17 @@ from starlette.staticfiles import StaticFiles
 
 from inference_logging.errors import MissingExtraError
 from inference_logging.read.table.table import Table
-from inference_logging.read.view import offers, queries
-from inference_logging.read.view.arrivals import Arrivals
-from inference_logging.read.view.books import Verified
+from inference_logging.read.view import queries
 from inference_logging.read.view.compare import compare
-from inference_logging.read.view.conditions import Conditions
 from inference_logging.read.view.export import Exports, Made, archive, known_format
 from inference_logging.read.view.export import content as content_of
-from inference_logging.read.view.groups import grouped
+from inference_logging.read.view.fields import Conditions, fields_with_meaning, grouped, values
 from inference_logging.read.view.links import Link
-from inference_logging.read.view.live import Live
-from inference_logging.read.view.logging_itself import Itself
-from inference_logging.read.view.meanings import fields_with_meaning
-from inference_logging.read.view.paging import asked, bounded
-from inference_logging.read.view.queries import Check, Query, QueryError
+from inference_logging.read.view.live import Arrivals, Live
+from inference_logging.read.view.logging_itself import Itself, Verified
+from inference_logging.read.view.queries import Check, Query, QueryError, asked, bounded
 from inference_logging.read.view.record import GoneRecordError, Records
-from inference_logging.read.view.refresher import Refresher
-from inference_logging.read.view.workers import BusyError, GoneError, Workers
+from inference_logging.read.view.workers import BusyError, GoneError, Refresher, Workers
 
 _QUERY_THREADS: Final = 4
 _SLOW_THREADS: Final = 2
@@ -72,7 +66,6 @@ class View:
     """The application's state, and its answers."""
 
     def __init__(self, index: Table, content: Content) -> None:
-        """Answer with ``index`` about ``content``."""
         self.index, self.content = index, content
         self.conditions = Conditions(index)
         self.refresher = Refresher(index)
@@ -92,7 +85,10 @@ class View:
             Route("/api/progress", _taking(self._progress)),
             Route("/api/rows", _taking(self._answers(partial(asked, self.index.rows), queries.ROWS), "q")),
             Route("/api/aggregate", _taking(self._answers(self._aggregate, queries.AGGREGATE), "q")),
-            Route("/api/values", _taking(self._answers(self._values, queries.VALUES, required=("field",)), "q")),
+            Route(
+                "/api/values",
+                _taking(self._answers(partial(values, self.index), queries.VALUES, required=("field",)), "q"),
+            ),
             Route("/api/condition", _taking(self._condition, "text")),
             Route("/api/record", _taking(self._record, "key")),
             Route("/api/live", _taking(self._live, "q")),
@@ -180,9 +176,6 @@ class View:
         if query.get("group_by"):
             return grouped(self.index, query)
         return asked(self.index.aggregate, query)
-
-    def _values(self, query: Query) -> Any:
-        return offers.values(self.index, query)
 
     async def _condition(self, request: Request) -> Response:
         text = queries.text("text", request.query_params.get("text", ""))

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from inference_logging.read.stats.histograms import Spans, ratio_of_quantiles
 from inference_logging.read.table.table import Table
-from inference_logging.read.view.groups import counted, number_of, text_of
-from inference_logging.read.view.paging import asked
-from inference_logging.read.view.queries import FILTER, Query
+from inference_logging.read.view.fields import counted, number_of, text_of
+from inference_logging.read.view.queries import FILTER, Query, asked
 from inference_logging.read.view.workers import GoneError
 
 FIELDS: Final = (

@@ -20,7 +20,7 @@ from typing import IO, Any, Final, NamedTuple
 import orjson
 
 from inference_logging.read.export.formats import KINDS, Options, writer
-from inference_logging.read.export.prefixes import KEY_BYTES, Prefixes
+from inference_logging.read.export.prompts import KEY_BYTES, Prefixes
 from inference_logging.read.export.requests import requests_of
 from inference_logging.read.export.run import fill
 from inference_logging.read.export.spool import Spool
@@ -29,8 +29,7 @@ from inference_logging.read.segments import Record, Segment, segments
 from inference_logging.read.table.table import Table
 from inference_logging.read.times import stamp
 from inference_logging.read.view import queries
-from inference_logging.read.view.paging import pages, records_of
-from inference_logging.read.view.queries import Query, QueryError
+from inference_logging.read.view.queries import Query, QueryError, pages, records_of
 from inference_logging.read.view.record import Records, span_ns
 
 MOST_REQUESTS: Final = 200_000
@@ -40,8 +39,6 @@ MOST_ROWS: Final = 1_000_000
 MOST_CHUNKS: Final = 1_000_000
 _IN_MEMORY_BYTES: Final = 8 << 20
 _BYTES_PER_TOKEN: Final = 4.0
-_LATE_NS: Final = 600_000_000_000
-"""Chunks of a request are on record at most this long before its own record."""
 
 FORMATS: Final = ("csv", *KINDS)
 _MEDIA: Final = {
@@ -81,7 +78,6 @@ class Exports:
     """Makes files of what an index finds."""
 
     def __init__(self, index: Table, records: Records, directories: Sequence[Path]) -> None:
-        """Make them of the segments of ``directories``, with the resources that ``records`` knows."""
         self._index, self._records, self._directories = index, records, directories
 
     def make(self, form: str, query: Query, books: Mapping[str, Any], given_up: threading.Event) -> Made:

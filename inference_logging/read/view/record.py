@@ -16,9 +16,8 @@ from inference_logging.read.segments.reading import header_of
 from inference_logging.read.table.table import Table
 from inference_logging.read.times import unix_nano
 from inference_logging.read.view import queries
-from inference_logging.read.view.meanings import described
-from inference_logging.read.view.paging import records_of, rows_of
-from inference_logging.read.view.queries import Query, QueryError
+from inference_logging.read.view.fields import described
+from inference_logging.read.view.queries import Query, QueryError, records_of, rows_of
 
 MOST_LOGS: Final = 200
 MOST_CHUNKS: Final = 2000
@@ -43,7 +42,6 @@ class Records:
     """Finds records and what belongs to them."""
 
     def __init__(self, index: Table, directories: Sequence[Path]) -> None:
-        """Read from the segments of ``directories``."""
         self._index, self._directories = index, directories
         self._header_of = lru_cache(_KEPT_HEADERS)(self._header)
 

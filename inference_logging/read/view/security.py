@@ -8,13 +8,10 @@ check of Origin and Sec-Fetch-Site keeps out pages of other sites that have lear
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
     (
@@ -54,13 +51,12 @@ def hosts(port: int, *names: str) -> frozenset[bytes]:
 class Guard:
     """Lets through to ``app`` what may ask, without the token in its path. Every answer gets ``HEADERS``."""
 
-    def __init__(self, app: App, token: str, hosts: Iterable[bytes]) -> None:
-        """Guard ``app``."""
+    def __init__(self, app: ASGIApp, token: str, hosts: Iterable[bytes]) -> None:
         self._app, self._token = app, token.encode("ascii")
         self._hosts = frozenset(hosts)
         self._origins = frozenset(b"http://" + host for host in self._hosts)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
@@ -74,7 +70,7 @@ class Guard:
             path = scope["path"][len(self._token) + 1 :]
             await self._app({**scope, "path": path, "raw_path": path.encode(), "root_path": ""}, receive, _adds(send))
 
-    def _refusal(self, scope: MutableMapping[str, Any]) -> int | None:
+    def _refusal(self, scope: Scope) -> int | None:
         """Return the status of a request that is refused; None for one that is answered."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if headers.get(b"host", b"").lower() not in self._hosts:

@@ -1,4 +1,4 @@
-"""Threads that work for requests, so that the event loop never waits: a few of them, with a bounded queue."""
+"""Threads of the view: a few that work for requests, so that the event loop never waits, and one for the index."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
+
+from inference_logging.read.table.table import Table
 
 Result = TypeVar("Result")
 
@@ -72,3 +74,46 @@ class Workers:
 async def _left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+_BUDGET_S: Final = 0.2
+"""Of one refresh, after which others have their turn."""
+_PAUSE_S: Final = 0.2
+"""Between two looks, once all is indexed."""
+_AFTER_ERROR_S: Final = 2.0
+
+
+class Refresher:
+    """Refreshes an index until it is closed."""
+
+    def __init__(self, index: Table) -> None:
+        """Prepare; ``start`` begins."""
+        self._index = index
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="inference-logging-view-index", daemon=True)
+        self.progress: dict[str, Any] = {"done": False, "problems": []}
+        """The answer of the last refresh."""
+        self.looks = 0
+        """How many refreshes there were."""
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self, wait_s: float = 0.0) -> bool:
+        """Stop, and wait so long for the end; return whether it has ended."""
+        self._closed.set()
+        if self._thread.ident is not None:
+            self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._closed.wait(pause_s):
+            try:
+                self.progress = self._index.refresh(_BUDGET_S)
+                pause_s = _PAUSE_S if self.progress.get("done", True) else 0.0
+            except Exception as error:  # noqa: BLE001 - the page shows it, and the next look may go well
+                self.progress = {**self.progress, "problems": [f"the index can't be refreshed: {error}"]}
+                pause_s = _AFTER_ERROR_S
+            self.looks += 1

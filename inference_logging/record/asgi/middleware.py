@@ -21,13 +21,21 @@ from inference_logging.errors import AuditError, InferenceLoggingError, OpenErro
 from inference_logging.record import metrics
 from inference_logging.record.asgi import websocket
 from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send, serve_lifespan
-from inference_logging.record.asgi.probes import OFF, liveness, readiness, refuse, respond, respond_with_metrics, wrap
-from inference_logging.record.asgi.unopened import Unopened, may_serve
+from inference_logging.record.asgi.probes import (
+    OFF,
+    Unopened,
+    liveness,
+    may_serve,
+    readiness,
+    refuse,
+    respond,
+    respond_with_metrics,
+    wrap,
+)
 from inference_logging.record.context import HAS_READERS, MIDDLEWARES, REQUEST
-from inference_logging.record.correlation import correlation_reader
 from inference_logging.record.health import Health, Watch
 from inference_logging.record.logger import Logger, _configured
-from inference_logging.record.otel import span_reader
+from inference_logging.record.otel import correlation_reader, span_reader
 from inference_logging.record.settings import settings
 from inference_logging.record.started import record_start
 

@@ -64,7 +64,6 @@ class Connection:
     )
 
     def __init__(self, receive: Receive, send: Send) -> None:
-        """Begin without messages. ``service`` is what its record is emitted to."""
         self._receive, self._send = receive, send
         self.started = time.monotonic()
         self.received = self.received_bytes = self.sent = self.sent_bytes = 0

@@ -1,45 +1,41 @@
 """The one typed schema of every setting, and the only reader of the environment and of the configuration file.
 
 A value is looked up in this order: keyword, environment (``INFERENCE_LOGGING_QUEUE_BYTES=32MiB``), YAML file, default.
-Keywords and the file may have the parameters that only experts need in the group ``advanced``; a ``Config`` has them
-beside the others. All faults are reported once, at start, by parameter and value: a mistyped name that silently means
-"the default" would be found only when records are missing.
+Keywords and the file may have the parameters that few users set in the group ``advanced``, each also outside of it; a
+``Config`` has them beside the others. A variable always names one parameter, so there the group does not exist. All
+faults are reported once, at start, by parameter and value: a mistyped name that silently means "the default" would be
+found only when records are missing.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from inference_logging._native import Settings
 from inference_logging.errors import ConfigError
 from inference_logging.record.config import problems
-from inference_logging.record.config.advanced import is_advanced, without_group
 from inference_logging.record.config.fields import GROUP, OptionalPath, parameter
 from inference_logging.record.config.parameters.audit import AuditParameters
-from inference_logging.record.config.parameters.engines.engine import EngineParameters
-from inference_logging.record.config.parameters.engines.triton import TritonParameters
-from inference_logging.record.config.parameters.output.resource import ResourceParameters
-from inference_logging.record.config.parameters.output.segments import SegmentParameters
-from inference_logging.record.config.parameters.output.sink import SinkParameters
-from inference_logging.record.config.parameters.queue.control import ControlParameters
-from inference_logging.record.config.parameters.queue.listener import ListenerParameters
-from inference_logging.record.config.parameters.queue.queue import QueueParameters
-from inference_logging.record.config.parameters.request.identity import IdentityParameters
-from inference_logging.record.config.parameters.request.request import RequestParameters
-from inference_logging.record.config.parameters.request.sampling import SamplingParameters
-from inference_logging.record.config.parameters.request.trace import TraceParameters
-from inference_logging.record.config.parameters.serving.health import HealthParameters
-from inference_logging.record.config.parameters.serving.metrics import MetricsParameters
+from inference_logging.record.config.parameters.engines import EngineParameters, TritonParameters
+from inference_logging.record.config.parameters.output import ResourceParameters, SegmentParameters, SinkParameters
+from inference_logging.record.config.parameters.queue import ControlParameters, ListenerParameters, QueueParameters
+from inference_logging.record.config.parameters.request import (
+    IdentityParameters,
+    RequestParameters,
+    SamplingParameters,
+    TraceParameters,
+)
+from inference_logging.record.config.parameters.serving import HealthParameters, MetricsParameters
 from inference_logging.record.config.parameters.shipping import ShippingParameters
-from inference_logging.record.config.parameters.texts.capture import CaptureParameters
-from inference_logging.record.config.parameters.texts.redaction import RedactionParameters
+from inference_logging.record.config.parameters.texts import CaptureParameters, RedactionParameters
 from inference_logging.record.settings import as_json, settings
 
 ENV_PREFIX = "INFERENCE_LOGGING_"
@@ -101,7 +97,6 @@ class Config(
     )
 
     def __init__(self, **values: Any) -> None:
-        """Look every parameter up and check it."""
         values = self._keywords(values)
         try:
             super().__init__(**values)
@@ -282,3 +277,49 @@ def _meant(name: str, value: Any) -> Any:
         word = "mapping" if kind is dict else "list"
         return problems.Sentence(f"{name}={value!r} (file): must be a {word}: {problems.allowed(field)}")
     return value
+
+
+def is_advanced(field: FieldInfo) -> bool:
+    """Return whether a field belongs to the group."""
+    notes = field.json_schema_extra
+    return isinstance(notes, dict) and bool(notes["advanced"])
+
+
+def without_group(values: Mapping[str, Any], fields: Mapping[str, FieldInfo], origin: str) -> dict[str, Any]:
+    """Return the parameters of one source with those of its group beside the others.
+
+    A fault of the group becomes a sentence under a key that no field has, so that it is reported with the rest.
+    """
+    flat = {name: value for name, value in values.items() if name != GROUP}
+    if GROUP not in values:
+        return flat
+    group = values[GROUP]
+    if not isinstance(group, Mapping):
+        problem = f"{GROUP}={problems.shown(group)} ({origin}): must be a mapping of advanced parameters to values"
+        return flat | {f"<{GROUP} {origin}>": problems.Sentence(problem)}
+    inside = {str(name): value for name, value in group.items()}
+    wrong = dict(_wrong(inside, flat, fields, origin))
+    found = {f"<{GROUP}.{name} {origin}>": problems.Sentence(problem) for name, problem in wrong.items()}
+    return flat | {name: value for name, value in inside.items() if name not in wrong} | found
+
+
+def _wrong(
+    inside: Mapping[str, Any], outside: Mapping[str, Any], fields: Mapping[str, FieldInfo], origin: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the names in a group that do not belong there, each with a sentence."""
+    for name, value in inside.items():
+        given = f"{GROUP}.{name}={problems.shown(value)}"
+        if name not in fields:
+            nearest = problems.nearest(name, fields)
+            yield name, f"{given} ({origin}): unknown parameter, the nearest known is {_place(nearest, fields)}"
+        elif not is_advanced(fields[name]):
+            yield name, f"{given} ({origin}): must stand outside of the group, as {name}"
+        elif name in outside:
+            yield (
+                name,
+                f"{given} ({origin}): must be given once, but {name}={problems.shown(outside[name])} is there too",
+            )
+
+
+def _place(name: str, fields: Mapping[str, FieldInfo]) -> str:
+    return f"{GROUP}.{name}" if is_advanced(fields[name]) else f"{name}, outside of the group"

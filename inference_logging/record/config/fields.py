@@ -91,7 +91,6 @@ class FewAndDifferent:
     """The check that a list is short and has nothing twice; the JSON schema reads the limit from here."""
 
     def __init__(self, most: int) -> None:
-        """Allow ``most`` elements."""
         self.most = most
 
     def __call__(self, value: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from inference_logging.record.config import FILE_VERSION, Config, problems
-from inference_logging.record.config.advanced import is_advanced
+from inference_logging.record.config.config import is_advanced
 from inference_logging.record.config.fields import (
     GROUP,
     MIN_RATIO,
@@ -28,7 +28,7 @@ from inference_logging.record.config.fields import (
     possible_ratio,
     upper,
 )
-from inference_logging.record.config.parameters.queue.control import on_or_off
+from inference_logging.record.config.parameters.queue import on_or_off
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _BLANK = r"[ \t\n\r\f\v]*"

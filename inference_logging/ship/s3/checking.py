@@ -8,18 +8,21 @@ was not shipped yet, a bucket cannot say.
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 from inference_logging.errors import CorruptLineError
+from inference_logging.read import verify
 from inference_logging.read.segments import Segment
+from inference_logging.read.segments.columns import OTHER
 from inference_logging.read.segments.reading import compressed_lines
+from inference_logging.read.table.engine import connected
 from inference_logging.ship.s3.manifest import Account, Manifest, sequences
 from inference_logging.ship.s3.place import JSON_LINES, Place, manifest_key
 from inference_logging.ship.s3.reading import Named, bring, manifests, objects
@@ -138,7 +141,7 @@ class Check:
 
     def _rows(self, said: Manifest, path: Path) -> Account:
         """Count the rows of a Parquet file, and write the segment of their heads."""
-        from inference_logging.ship.s3.heads import write_heads
+        from inference_logging.ship.s3.checking import write_heads
 
         self._heads.mkdir(exist_ok=True)
         return write_heads(path, said, self._heads / said.segment)
@@ -167,20 +170,15 @@ class Check:
         """Verify the segments in the folder, and take over what is found; without any, the faults say why."""
         if not self.report.bytes:
             return
-        command = (sys.executable, "-m", "inference_logging.cli.main", "verify", "--json", *self._options)
         # Queues of this machine say nothing about a bucket: an empty directory has none.
         (nothing := self._folder / ".no-queues").mkdir(exist_ok=True)
         folders = [self._folder, *([self._heads] if self._heads.is_dir() else [])]
-        done = subprocess.run(
-            [*command, f"--queue-directory={nothing}", "--", *map(str, folders)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False,
-        )  # fmt: skip
+        arguments = [*self._options, f"--queue-directory={nothing}", "--", *map(str, folders)]
+        self.report.books, error = verify.answer(verify.start(arguments))
         nothing.rmdir()
         shutil.rmtree(self._heads, ignore_errors=True)
-        try:
-            self.report.books = json.loads(done.stdout)
-        except ValueError:
-            self.report.problems.append(("books", f"{self._place}: verify ended with {done.returncode}"))
+        if error:
+            self.report.problems.append(("books", f"{self._place}: {error}"))
             return
         for problem in self.report.books["problems"]:
             is_note = problem["kind"] == _NOT_KNOWN or self._is_outside(problem)
@@ -217,3 +215,53 @@ def words(report: Report) -> Iterator[str]:
         f"{report.place}: {report.objects} objects, {report.manifests} manifests, {report.records} records, "
         f"{report.bytes} bytes: {result}"
     )
+
+
+_HEAD = ("severity_text", "event_name", "boot_id", "pid", "seq")
+_ROWS = 1000
+
+
+def write_heads(path: Path, said: Manifest, segment: Path) -> Account:
+    """Write the rows of a Parquet file as a segment, between the header and the footer that its manifest has.
+
+    The footer counts the lines as they are here. The chain of the audit lane is of the original lines, and left out.
+    Raises ``CorruptLineError``, ``MissingExtraError``, OSError.
+    """
+    account, bytes_, crc32 = Account(), 0, 0
+    with segment.open("wb") as file:
+        if said.header:
+            file.write(orjson.dumps(_unchained(said.header)) + b"\n")
+        for line in records(path):
+            account.add(line)
+            bytes_, crc32 = bytes_ + len(line) + 1, zlib.crc32(line + b"\n", crc32)
+            file.write(line + b"\n")
+        if said.footer:
+            counted = {"records": account.records, "bytes": bytes_, "crc32": f"{crc32:08x}"}
+            file.write(orjson.dumps({**_unchained(said.footer), **counted}) + b"\n")
+    return account
+
+
+def _unchained(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if not name.startswith("chain")}
+
+
+def records(path: Path) -> Iterator[bytes]:
+    """Iterate over the rows. Raises ``CorruptLineError``, ``MissingExtraError``."""
+    connection = connected("verifying Parquet", "query", threads="1")
+    import duckdb
+
+    try:
+        answer = connection.execute(
+            f"SELECT strftime(\"timestamp\", '%Y-%m-%dT%H:%M:%S.%f'), {', '.join(_HEAD)}, CAST({OTHER} AS VARCHAR) "
+            "FROM read_parquet(?)",
+            [str(path)],
+        )
+        while rows := answer.fetchmany(_ROWS):
+            for time, *head, other in rows:
+                known = {name: value for name, value in zip(_HEAD, head, strict=True) if value is not None}
+                line = {**({"timestamp": f"{time}000Z"} if time else {}), **known}
+                rest = _unchained(orjson.loads(other)) if other else {}
+                yield orjson.dumps({**line, **rest})
+        connection.close()
+    except duckdb.Error as error:
+        raise CorruptLineError(str(path), 0, str(error)) from None

@@ -31,7 +31,6 @@ class Delivery:
     """Delivers to a place."""
 
     def __init__(self, store: Store, place: Place) -> None:
-        """Keep them."""
         self._store, self._place, self._form = store, place, place.form or JSON_LINES
         self._writer = f"{OWN} {_version()}"
 

@@ -38,7 +38,6 @@ class Account:
     """What the lines of a segment are, counted while they pass."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.records = 0
         self.spans: dict[tuple[str, int], Span] = {}
         self.header: dict[str, Any] = {}

@@ -7,21 +7,18 @@ stays where it is, unmarked, so that retention does not take it: another content
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from inference_logging.errors import CorruptLineError
 from inference_logging.read.segments import Segment, segments
 from inference_logging.read.segments.following import is_locked
-from inference_logging.read.table.parquet import TableError
+from inference_logging.read.table.engine import TableError
 from inference_logging.ship.directories import Directories, Fixed
 from inference_logging.ship.offsets import Offsets, Progress
-from inference_logging.ship.pauses import FIRST_PAUSE_S, Pauses, Waiting, to_stderr
+from inference_logging.ship.pauses import FIRST_PAUSE_S, Limits, Rounds, Waiting
 from inference_logging.ship.s3.delivery import ConflictError, Delivery
 from inference_logging.ship.s3.staging import Staged, Staging
 from inference_logging.ship.s3.store import EndedError, StoreError
@@ -30,13 +27,6 @@ _KINDS: Final[dict[type[Exception], str]] = {
     ConflictError: "conflict", CorruptLineError: "corrupt", TableError: "parquet",
 }  # fmt: skip
 """Why a segment can never be delivered."""
-
-
-class Limits(Protocol):
-    """Its parameters; ``Config`` has them."""
-
-    ship_interval_s: float
-    ship_retry_s: float
 
 
 class Look(NamedTuple):
@@ -53,7 +43,6 @@ class Folder:
     """
 
     def __init__(self, directory: Path, offsets: Progress, staging: Staging, *, suffix: str = "") -> None:
-        """Keep them."""
         self._directory, self._offsets, self.staging, self._suffix = directory, offsets, staging, suffix
         self._done: set[str] = set()
         self.held: set[str] = set()
@@ -121,31 +110,14 @@ def _has_writer(segment: Segment) -> bool:
         os.close(descriptor)
 
 
-class SegmentShipper:
-    """Delivers the segments of ``folders``. The counts are read by the metrics, as those of ``Shipper``."""
+class SegmentShipper(Rounds):
+    """Delivers the segments of ``folders``."""
 
-    def __init__(
-        self,
-        folders: Fixed[Folder] | Directories[Folder],
-        delivery: Delivery,
-        limits: Limits,
-        *,
-        report: Callable[[str], None] = to_stderr,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Keep them."""
-        self._places, self._delivery, self._limits = folders, delivery, limits
+    def __init__(self, folders: Fixed[Folder] | Directories[Folder], delivery: Delivery, limits: Limits) -> None:
+        # Those segments stay where they are.
+        super().__init__(limits, ("held",))
+        self._places, self._delivery = folders, delivery
         self._folders: Sequence[Folder] = folders.look()
-        self._pauses = Pauses(report, clock, sleep)
-        self.records = self.bytes = self.left_out = 0
-        self.errors: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-        self.letters = Counter(held=0)
-        """Those segments stay where they are."""
-        self.live = 0
-        """Segments that had a writer at the last look."""
-        self._sending_since_s = 0.0
 
     def run(self, stop: Waiting, *, once: bool = False, drain_s: float = 0.0) -> bool:
         """Ship until ``stop`` is set, and then what listeners seal within ``drain_s``; ``once``: what is sealed.
@@ -182,7 +154,7 @@ class SegmentShipper:
 
     def _ship(self, folder: Folder, segment: Segment, stop: Waiting, drain_s: float) -> bool:
         """Deliver a segment and mark it; return whether it was found. Raises ``EndedError`` if the end comes first."""
-        self._sending_since_s = segment.begun.timestamp()
+        self.sending_since_s = segment.begun.timestamp()
         try:
             staged = folder.staging.stage(segment, self._delivery.form)
             self._deliver(folder, staged, stop, drain_s)
@@ -203,7 +175,7 @@ class SegmentShipper:
             self.records += staged.account.records
             self.bytes += staged.plain.bytes
         finally:
-            self._sending_since_s = 0.0
+            self.sending_since_s = 0.0
         return True
 
     def _deliver(self, folder: Folder, staged: Staged, stop: Waiting, drain_s: float) -> None:
@@ -220,23 +192,11 @@ class SegmentShipper:
             except StoreError as error:
                 self._failed(error.kind, f"{staged.segment.name} waits: {error}")
                 go_on()
-                self._pauses.pause(stop, min(max(pause_s, error.retry_after_s), self._limits.ship_retry_s))
+                self._wait_after_failure(stop, pause_s, error.retry_after_s)
                 pause_s *= 2
 
-    def _failed(self, kind: str, text: str) -> None:
-        self.errors[kind] += 1
-        self._pauses.report(kind, text)
-
-    def lag_bytes(self) -> int:
-        """Return the bytes that wait; 0 if that is unknown."""
-        with contextlib.suppress(OSError):
-            return sum(folder.lag_bytes() for folder in self._folders)
-        return 0
-
-    def lag_s(self) -> float:
-        """Return the age of the segment that is being sent; 0: none is."""
-        since_s = self._sending_since_s
-        return max(0.0, time.time() - since_s) if since_s else 0.0
+    def _waiting_bytes(self) -> int:
+        return sum(folder.lag_bytes() for folder in self._folders)
 
     def close(self) -> None:
         """Let go of everything; idempotent."""

@@ -18,11 +18,9 @@ import orjson
 
 from inference_logging.errors import CorruptLineError, MissingExtraError
 from inference_logging.read.segments import Segment
-from inference_logging.read.segments.columns import RESOURCE, TABLES
+from inference_logging.read.segments.columns import OTHER, RESOURCE, TABLES, of_resource, row
 from inference_logging.read.segments.reading import DamagedError, LineJoiner, blocks
-from inference_logging.read.segments.rows import OTHER, row
-from inference_logging.read.table.engine import connected
-from inference_logging.read.table.parquet import SETTINGS, ParquetFile
+from inference_logging.read.table.engine import SETTINGS, ParquetFile, connected
 from inference_logging.ship.s3.manifest import Account, Content
 from inference_logging.ship.s3.place import JSON_LINES
 
@@ -127,9 +125,7 @@ class _Parquet:
         self._table = ParquetFile(connection, path, {**TABLES["records"], OTHER: "JSON", **RESOURCE})
 
     def add(self, _lines: bytes, records: list[Parsed]) -> None:
-        declared = self._account.header.get("resource")
-        resource = declared if isinstance(declared, dict) else {}
-        given = {key: value for key in RESOURCE if isinstance(value := resource.get(key), str)}
+        given = of_resource(self._account.header.get("resource"))
         for raw, record in records:
             self._table.add(_row(raw, record, given))
 

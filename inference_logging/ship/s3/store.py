@@ -36,7 +36,6 @@ class StoreError(Exception):
     """A request that failed; ``kind`` is the server's code, or the error's class."""
 
     def __init__(self, kind: str, message: str, retry_after_s: float = 0.0) -> None:
-        """Keep what it says."""
         self.kind, self.retry_after_s = kind, retry_after_s
         super().__init__(message)
 

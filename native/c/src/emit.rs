@@ -1,8 +1,8 @@
 //! Records of an event: typed values, in an array or one after another.
 
-use crate::failure::guarded;
+use crate::Text;
+use crate::guarded;
 use crate::log::Log;
-use crate::text::Text;
 use inferlog::event::{offer, push_ids, push_json};
 use queue::record::Scratch;
 use request::ids::RequestIds;

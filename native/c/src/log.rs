@@ -1,6 +1,6 @@
 //! An open log: opened, flushed, closed, counted.
 
-use crate::failure::guarded;
+use crate::guarded;
 use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::time::Duration;

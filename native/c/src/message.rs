@@ -1,10 +1,10 @@
 //! Messages of an application, as Python's `get_logger` records them.
 
+use crate::Text;
 use crate::emit::{Value, push};
 use crate::log::Log;
 #[cfg(feature = "requests")]
 use crate::request::Request;
-use crate::text::Text;
 use inferlog::message::offer;
 use queue::record::Scratch;
 use std::slice;

@@ -1,6 +1,9 @@
 //! Any bytes as an answer, cut anywhere: the reader of events says the same as of the whole.
 //!
 //! The first byte chooses the form, the second the number of cuts, and each cut is a byte more, in 256ths of the rest.
+//!
+//! `cargo +nightly fuzz run events` fuzzes the reader of events.
+#![cfg_attr(fuzzing, no_main)]
 
 use request::events::{EventReader, Form};
 
@@ -36,3 +39,6 @@ fn has_blank_part(body: &[u8], places: &[usize]) -> bool {
     let is_blank = |part: &[u8]| part.iter().all(|byte| matches!(byte, b'\n' | b'\r'));
     is_blank(body) || places.windows(2).any(|pair| is_blank(&body[pair[0]..pair[1]]))
 }
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));

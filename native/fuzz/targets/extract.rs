@@ -2,9 +2,12 @@
 //!
 //! The first byte chooses the kind of body and what may be written of its text, the next two the end of the kept head
 //! and the beginning of the kept tail, in 256ths of the rest.
+//!
+//! `cargo +nightly fuzz run extract` fuzzes the reader of captured bodies.
+#![cfg_attr(fuzzing, no_main)]
 
+use lines::catalogue::Semconv;
 use lines::extract;
-use lines::names::Semconv;
 use queue::record::{Body, BodyKind, BodyText};
 use serde_json::Value as Json;
 
@@ -38,3 +41,6 @@ fn read(body: &Body<'_>) {
     let parsed = serde_json::from_slice::<Json>(&out);
     assert!(parsed.is_ok(), "{}", String::from_utf8_lossy(&out));
 }
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));

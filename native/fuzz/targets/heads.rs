@@ -1,6 +1,9 @@
 //! Any head of a request: the proxy refuses it, or passes it on as HTTP/1.1 asks for.
 //!
 //! The input is a request line and lines of headers; what no reader of HTTP takes is no request.
+//!
+//! `cargo +nightly fuzz run heads` fuzzes the proxy's treatment of heads.
+#![cfg_attr(fuzzing, no_main)]
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
@@ -68,3 +71,6 @@ fn read(bytes: &[u8]) -> Option<Request<()>> {
     }
     Some(request)
 }
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));

@@ -3,6 +3,9 @@
 //!
 //! An input is a list of changes to a good file: one byte for what and where, two for the offset there, one for how many
 //! bytes, and the bytes. See [`apply`].
+//!
+//! `cargo +nightly fuzz run queue_file` fuzzes the reader of queue files.
+#![cfg_attr(fuzzing, no_main)]
 
 use listen::delivery::{Delivery, Sinks};
 use listen::leader::{Leader, ListenerSettings};
@@ -74,7 +77,7 @@ impl Bench {
             housekeeping: None,
             redaction: None,
             hash_key: None,
-            semconv: lines::names::Semconv::default(),
+            semconv: lines::catalogue::Semconv::default(),
             provider: None,
             tenants: Vec::new(),
             line_end: String::new(),
@@ -177,3 +180,9 @@ fn apply(mut changes: &[u8], file: &mut Vec<u8>) {
         changes = rest;
     }
 }
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    static BENCH: std::sync::OnceLock<Bench> = std::sync::OnceLock::new();
+    BENCH.get_or_init(Bench::new).check(bytes);
+});

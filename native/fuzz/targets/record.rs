@@ -1,6 +1,9 @@
 //! Any bytes as the payload of a record: one line or none, valid JSON unless the payload brought JSON of its own.
 //!
 //! The first byte chooses the event; the rest is the payload, and also read as a stored schema.
+//!
+//! `cargo +nightly fuzz run record` fuzzes the record decoder.
+#![cfg_attr(fuzzing, no_main)]
 
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
@@ -56,3 +59,6 @@ fn check_schema(bytes: &[u8]) {
         assert_eq!(schema.to_bytes(), bytes[..taken], "what was read is written the same");
     }
 }
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));

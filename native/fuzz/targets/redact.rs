@@ -1,6 +1,9 @@
 //! Any text in a line, and any JSON as its members: the redacted line is one valid line.
 //!
 //! The first byte says whether the rest is the text of a field and of a key, or JSON.
+//!
+//! `cargo +nightly fuzz run redact` fuzzes redaction.
+#![cfg_attr(fuzzing, no_main)]
 
 use lines::redact::{Redaction, RedactionSettings, Rules};
 use serde_json::Value as Json;
@@ -43,3 +46,6 @@ fn rules() -> Arc<Rules> {
     };
     Rules::compile(&settings).unwrap().unwrap()
 }
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));

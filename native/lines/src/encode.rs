@@ -21,18 +21,16 @@
 //!
 //! Invariant: a line is appended whole or not at all, and the only line break in it is its last byte.
 
-use crate::catalogue::derived;
+use crate::catalogue::{Semconv, derived};
 use crate::extract::{self, Declared, Readable, UnknownStreams};
 use crate::json::escape;
 use crate::json::number::push_integer;
 use crate::json::timestamp::SecondCache;
-use crate::names::Semconv;
 use crate::plan::LinePlan;
 use crate::rate::Rate;
 use crate::redact::{Redaction, Rules};
 use crate::series::observe::{FieldObserver, NoObserver, Observe};
 use crate::series::{Reporter, Series};
-use process::ProcessCache;
 use queue::event::FIRST_USER_ID;
 use queue::record::{BodyKind, BodyText, Malformed, Value, Values, append_short as put};
 use std::cell::OnceCell;
@@ -40,8 +38,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use values::{push_trace, push_value};
 
-mod counted;
-mod process;
 mod values;
 
 /// Room for the head of a line and some values; saves the output from growing in small steps.
@@ -199,7 +195,7 @@ impl Encoder {
                 let mut observer = FieldObserver::new(&plan.roles);
                 let pushed = push_fields(out, plan, payload, &self.given, &readable, &mut observer);
                 if pushed.is_ok() {
-                    counted::count(series, &mut self.redaction, &observer, head.time_unix_nano, payload);
+                    count(series, &mut self.redaction, &observer, head.time_unix_nano, payload);
                 }
                 pushed
             }
@@ -390,4 +386,58 @@ fn request_bytes(plan: &LinePlan, payload: &[u8]) -> Option<u64> {
 fn take<'a>(watch: &mut impl Observe<'a>, rate: &mut Rate, plan: &LinePlan, position: usize, value: Value<'a>) -> bool {
     watch.value(position, &value);
     rate.take(&plan.rates, position, &value)
+}
+
+/// Take note of a request: of what redaction leaves of it, since its labels leave the listener outside of lines.
+#[inline]
+fn count(
+    series: &mut Series,
+    redaction: &mut Option<Redaction>,
+    seen: &FieldObserver<'_, '_>,
+    unix_nano: u64,
+    payload: &[u8],
+) {
+    let (answer, tenant) = (seen.answer(), seen.tenant());
+    let served = match redaction {
+        None => series.served(answer, answer.route),
+        Some(redaction) => series.served(answer, redaction.route(answer.route)),
+    };
+    match (seen.inference(payload), redaction) {
+        (None, _) => series.count(seen.outcome(), seen.weight(), tenant, served),
+        (Some(seen), None) => series.observe(&seen, unix_nano, tenant, served),
+        (Some(seen), Some(redaction)) => {
+            redaction.labels(&seen, |seen| series.observe(seen, unix_nano, tenant, served));
+        }
+    }
+}
+
+/// `,"boot_id":"…","pid":…` of the process that wrote the last line.
+#[derive(Clone, Debug, Default)]
+struct ProcessCache {
+    boot_id: String,
+    pid: u32,
+    text: Vec<u8>,
+}
+
+impl ProcessCache {
+    /// Return the text for the process of `head`.
+    #[inline]
+    pub fn text(&mut self, head: &LineHead<'_>) -> &[u8] {
+        if self.pid != head.pid || self.boot_id != head.boot_id || self.text.is_empty() {
+            self.format(head);
+        }
+        &self.text
+    }
+
+    #[cold]
+    fn format(&mut self, head: &LineHead<'_>) {
+        self.boot_id.clear();
+        self.boot_id.push_str(head.boot_id);
+        self.pid = head.pid;
+        self.text.clear();
+        self.text.extend_from_slice(br#","boot_id":"#);
+        escape::push_string(&mut self.text, head.boot_id.as_bytes());
+        self.text.extend_from_slice(br#","pid":"#);
+        self.text.extend_from_slice(head.pid.to_string().as_bytes());
+    }
 }

@@ -15,13 +15,18 @@
 //! Invariants: no input makes it panic; time is linear in the capture; strings are cut at 256 bytes, finish reasons at
 //! 16, and everything is escaped again; facts that are missing, null, or of another type are left out.
 
+use crate::catalogue::Semconv;
+use crate::json::lex;
 use facts::{RequestFacts, ResponseFacts};
 use form::Form;
 use keys::{Key, LEVELS};
-use scan::{Visit, scan};
-
+use keys::{Visit, scan};
 use queue::record::{Body, BodyKind};
 use std::ops::Range;
+
+pub use members::push_members;
+pub use messages::{UnknownStreams, push_texts};
+pub use readable::Readable;
 
 mod facts;
 mod form;
@@ -29,14 +34,6 @@ mod keys;
 mod members;
 mod messages;
 mod readable;
-mod scan;
-
-pub use members::push_members;
-pub use messages::{UnknownStreams, push_texts};
-pub use readable::Readable;
-
-use crate::json::lex;
-use crate::names::Semconv;
 
 type Resume = lex::Resume<LEVELS>;
 

@@ -4,6 +4,4 @@ pub mod bounded;
 pub mod escape;
 pub(crate) mod lex;
 pub(crate) mod number;
-pub(crate) mod rewrite;
-pub(crate) mod text;
 pub mod timestamp;

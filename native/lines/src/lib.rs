@@ -16,7 +16,6 @@ pub mod catalogue;
 pub mod encode;
 pub mod extract;
 pub mod json;
-pub mod names;
 pub mod plan;
 mod rate;
 pub mod redact;

@@ -17,31 +17,22 @@
 //! a line, except the name of a user's event, and the ids of a trace are never touched: other records and the
 //! listener's counts refer to them.
 
+use crate::json::escape::{self, unescape_onto};
+use crate::series::observe::InferenceRequest;
+use gate::{Gate, Hints};
+use memchr::memmem;
+use paths::{Paths, Spelled};
+use patterns::Patterns;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-
-use crate::json::escape;
-use crate::json::text::unescape_onto;
-use crate::series::observe::InferenceRequest;
-
-use memchr::memmem;
-
-use edits::Edits;
-use gate::Gate;
-use hints::Hints;
-use paths::Paths;
-use patterns::Patterns;
-use spelled::Spelled;
+use view::Edits;
 use walk::Walk;
 
-mod edits;
 mod finders;
 mod gate;
-mod hints;
 mod paths;
 mod patterns;
-mod spelled;
 mod view;
 mod walk;
 

@@ -21,14 +21,18 @@ use histogram::{BOUNDS, EXEMPLAR_BUCKETS, KINDS, TOKEN_TYPES, TOKENS_WORD, WORDS
 use labels::{Labels, MAX_SERIES, Names};
 use observe::{Answer, InferenceRequest};
 use queue::lock::open;
-use queue::two_copies::Generation;
+use queue::shared_page::Generation;
 use queue::{memory, shared_page};
-use routes::{RouteNames, RouteNumbers, Routes};
+use routes::{RouteNames, RouteNumbers, Routes, TenantNames, TenantNumbers, Tenants};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use tenants::{TenantNames, TenantNumbers, Tenants};
+
+pub use engines::{EngineFields, EngineState, Reporter};
+pub use labels::OUTCOMES;
+pub use routes::{BOUNDS_S as ROUTE_BOUNDS_S, MAX_TENANTS, OTHER_TENANT, RouteCounts, Served, TenantCounts};
+pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
 
 mod engines;
 pub mod histogram;
@@ -36,13 +40,6 @@ mod labels;
 pub(crate) mod observe;
 mod routes;
 mod snapshot;
-mod tenants;
-
-pub use engines::{EngineFields, EngineState, Reporter};
-pub use labels::OUTCOMES;
-pub use routes::{BOUNDS_S as ROUTE_BOUNDS_S, RouteCounts, Served};
-pub use snapshot::{Exemplar, SeriesSnapshot, Snapshot, read};
-pub use tenants::{MAX_TENANTS, OTHER_TENANT, TenantCounts};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"INFLOGM\0");
 const VERSION: u32 = 6;

@@ -1,6 +1,6 @@
 //! Each line parses to the pushed values, in the promised order, and is appended whole or not at all.
 
-use crate::support::HEAD;
+use crate::HEAD;
 use lines::encode::{Encoder, LineHead};
 use lines::json::bounded::DEEPEST;
 use lines::plan::LinePlan;

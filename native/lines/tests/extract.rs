@@ -1,8 +1,8 @@
 //! The facts that are read from whole bodies, and from bodies whose middle is missing.
 
-use crate::support::members;
+use crate::members;
+use lines::catalogue::Semconv;
 use lines::extract::push_facts;
-use lines::names::Semconv;
 use proptest::prelude::*;
 use queue::record::{Body, BodyKind, BodyText};
 use serde_json::{Map, Value, json};

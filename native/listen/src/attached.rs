@@ -4,15 +4,12 @@
 //! the sink took the batch does `release` give them back to the producer. A listener that dies in between leaves them
 //! in the queue.
 
-mod copied;
 mod held;
-mod in_flight;
-mod lost;
 mod reports;
-mod room;
 
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
+use queue::claim::Claim;
 use queue::event::EventSchema;
 use queue::layout::{QueueHeader, Reason};
 use queue::lock::{Attempt, ProcessLock};
@@ -20,8 +17,9 @@ use queue::published::totals::{self, TotalsWords};
 use queue::queue_file::{self, QueueCounts, QueueFile};
 use queue::severity::INFO;
 use queue::system::now_monotonic_nano;
+use reports::Reports;
 use ring::{Mark, Peek, Record, words_between};
-use segments::spans::Span;
+use segments::segment_account::Span;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,10 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 pub use held::Held;
-use queue::claim::Claim;
 pub use queue::claim::ReaderId;
-use reports::Reports;
-pub use room::Room;
 
 /// The severity under which torn and corrupt records are counted; their own is not known.
 const UNKNOWN_SEVERITY: u8 = INFO;
@@ -415,5 +410,29 @@ impl QueueReader {
     #[must_use]
     pub fn counts(&self) -> QueueCounts {
         self.file.counts()
+    }
+}
+
+/// How much more a batch takes.
+#[derive(Clone, Copy)]
+pub struct Room {
+    /// Reached by the last record that is added.
+    pub bytes: usize,
+    pub records: u64,
+    /// The sequence of the first record that is left for later.
+    pub until: u64,
+}
+
+impl Room {
+    /// Room for `bytes`.
+    #[must_use]
+    pub const fn of_bytes(bytes: usize) -> Self {
+        Self { bytes, records: u64::MAX, until: u64::MAX }
+    }
+
+    /// Room for a number of records of any size.
+    #[must_use]
+    pub const fn of_records(records: u64) -> Self {
+        Self { bytes: usize::MAX, records, until: u64::MAX }
     }
 }

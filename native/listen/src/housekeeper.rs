@@ -21,16 +21,15 @@ use queue::platform;
 use queue::published::housekeeping::{HousekeepingWords, REASONS, Reason};
 use queue::queue_file::QueueFile;
 use queue::record::Scratch;
-use queue::report;
 use queue::severity::{INFO, WARN};
 use queue::system::mask_signals;
-use segments::clock_steps::{ClockSteps, Moment};
 use segments::compress::{self, Pace};
 use segments::retention::{self, Limits, Removed};
+use segments::retention::{ClockSteps, Moment};
 use segments::rotation::{Rotation, Rotations};
 use segments::segment::SegmentName;
+use segments::segment_account::spans_json;
 use segments::segment_store::{Inventory, RealStore, Store, Stored};
-use segments::spans::spans_json;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -395,7 +394,7 @@ fn run(mut rounds: Rounds, control: Control, stopping: &AtomicBool, queue: &Queu
 /// Puts a report into this process's queue. A full queue refuses it: no record is lost, the report comes again.
 fn put(queue: &QueueFile, reason: Reason, removed: &Removed) -> bool {
     let (severity, payload) = report_of(reason, removed);
-    report::put(queue, event::SEGMENTS_REMOVED, severity, &payload)
+    queue.put_report(event::SEGMENTS_REMOVED, severity, &payload)
 }
 
 /// The severity and the values of a `segments.removed` record.

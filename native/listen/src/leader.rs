@@ -7,21 +7,21 @@
 mod settling;
 
 use crate::attached::{self, QueueReader, ReaderId, Room};
-use crate::copy_reader::CopyReader;
 use crate::delivered::Delivered;
+use crate::delivery::copies::CopyReader;
 use crate::delivery::{Delivery, DeliveryStep};
 use crate::housekeeper::HousekeepingSettings;
 use crate::sink::Now;
 use crate::takeover::Inquiry;
+use lines::catalogue::Semconv;
 use lines::encode::Encoder;
-use lines::names::Semconv;
 use lines::redact::Rules;
 use lines::series::Series;
 use queue::control::{Control, SLOTS_OLDEST_FIRST};
 use queue::lock::ProcessLock;
 use queue::queue_file::{self, QueueCounts, QueueFile};
 use queue::record::Scratch;
-use segments::spans;
+use segments::segment_account;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -325,7 +325,8 @@ impl Leader {
 
     fn write(&mut self, now: Now) -> Round {
         let queues = &self.queues;
-        let spans = || spans::spans_json(queues.iter().filter_map(QueueReader::span).collect::<Vec<_>>().iter());
+        let spans =
+            || segment_account::spans_json(queues.iter().filter_map(QueueReader::span).collect::<Vec<_>>().iter());
         match self.delivery.step(now, &spans) {
             DeliveryStep::Done { .. } => {
                 self.delivered.count_batch();
@@ -405,7 +406,7 @@ impl Leader {
         }
         let counts: Vec<QueueCounts> =
             self.ended.iter().cloned().chain(self.queues.iter().map(QueueReader::counts)).collect();
-        self.delivery.close(now, spans::processes_json(&counts).as_bytes(), CLOSING_PATIENCE);
+        self.delivery.close(now, segment_account::processes_json(&counts).as_bytes(), CLOSING_PATIENCE);
     }
 
     /// CPU time of the sinks' threads.

@@ -4,7 +4,6 @@
 //! service                      queue and listener of one process: open, flush, drain, close, fork
 //!   ├ listener, leader         the thread; the rounds
 //!   │   ├ attached             one queue as the leader sees it, alive or orphaned
-//!   │   ├ copy_reader          reads on for additional sinks while the primary takes nothing
 //!   │   ├ delivery             sinks on threads of their own; fallback, copies, reports about them
 //!   │   ├ takeover             the last write of a leader that died: its repair and its counts
 //!   │   ├ delivered            the leader's own count of delivered records, to compare with the queues'
@@ -15,7 +14,6 @@
 //! ```
 
 pub mod attached;
-mod copy_reader;
 mod delivered;
 pub mod delivery;
 pub mod housekeeper;

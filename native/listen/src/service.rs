@@ -4,10 +4,10 @@ use crate::delivery::{Kept, NamedSink, Sinks};
 use crate::leader::ListenerSettings;
 use crate::listener::Listener;
 use crate::sink::{DeliverySettings, SinkSettings};
-use queue::commits::is_before;
+use queue::claim::is_before;
 use queue::control::Control;
 use queue::lock::ForkSafe;
-use queue::producer::closing::poll;
+use queue::producer::poll;
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_check::QueueCheck;
 use queue::queue_file::{QueueCounts, QueueFile};
@@ -16,7 +16,7 @@ use request::budget::Budget;
 use request::observer::ObserverSettings;
 use request::requests::{Requests, open_producer};
 use request::runtime::Runtime;
-use segments::segment_lock;
+use segments::segment;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -194,7 +194,7 @@ impl Service {
     pub fn after_fork_in_child(&self) {
         self.listeners.with(|listeners| std::mem::forget(std::mem::take(listeners)));
         self.queue_check.after_fork_in_child();
-        segment_lock::close_inherited();
+        segment::close_inherited();
         self.producer.after_fork_in_child();
     }
 

@@ -296,7 +296,7 @@ fn a_write_that_another_listener_still_has_under_way_is_waited_for() {
     let (mut place, producer) = died_within_a_commit();
     let (name, _) = place.bytes().into_iter().next().unwrap();
     let file = fs::OpenOptions::new().append(true).open(place.path("logs").join(name)).unwrap();
-    let lock = segments::segment_lock::LiveLock::hold(std::sync::Arc::new(file));
+    let lock = segments::segment::LiveLock::hold(std::sync::Arc::new(file));
     let before = place.bytes();
     let mut leader = place.leader("queues", None);
     rounds(&mut leader);

@@ -1,9 +1,7 @@
 //! Records while sinks fail, hang, recover, and replace each other.
 
-mod ahead;
 mod copies;
 mod damage;
-mod hung;
 
 use crate::support::{INFO, Memory, dense, emit, listener_settings, numbers, open_producer};
 use listen::delivery::{Delivery, NamedSink, Sinks};

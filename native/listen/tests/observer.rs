@@ -1,8 +1,6 @@
 //! One request as its messages pass by: outcomes, counts, timing with its caps, sampling; and exactly one record.
 
-mod after_response;
 mod plain;
-mod slot;
 mod streams;
 
 use crate::support::Bench;

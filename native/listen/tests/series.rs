@@ -2,8 +2,6 @@
 //! that no client can make grow.
 
 mod counts;
-mod engines;
-mod requests;
 mod routes;
 
 use crate::support::Bench;
@@ -12,7 +10,7 @@ use lines::series::histogram::BOUNDS;
 use lines::series::{self, Series, SeriesSnapshot};
 use listen::attached::{QueueReader, ReaderId, Room};
 use queue::producer::Producer;
-use requests::Request;
+use routes::Request;
 use std::path::Path;
 use std::time::Duration;
 

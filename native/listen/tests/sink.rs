@@ -2,8 +2,6 @@
 
 mod bench;
 mod durable;
-mod format;
-mod model;
 mod streams;
 
 use std::fs;

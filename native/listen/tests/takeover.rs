@@ -232,7 +232,7 @@ fn a_write_that_a_thread_left_behind_still_has_under_way_is_waited_for() {
         takeover::repair(&inquiry, own, Write::Plain, &mut |_| panic!("nothing is cut off")).map(|_| ())
     };
     let file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
-    let lock = segments::segment_lock::LiveLock::hold(Arc::new(file));
+    let lock = segments::segment::LiveLock::hold(Arc::new(file));
     assert_eq!(ask().unwrap_err().kind(), io::ErrorKind::WouldBlock, "nothing of it is there");
     append(&path, b"{}\n{");
     assert_eq!(ask().unwrap_err().kind(), io::ErrorKind::WouldBlock, "a line of it is not whole");

@@ -2,7 +2,6 @@
 
 mod damage;
 mod place;
-mod removal;
 
 use crate::support::{INFO, child, child_directory, die, emit, open_producer, payload};
 use place::Place;

@@ -5,13 +5,12 @@
 //! force.
 
 use super::application;
-use super::cleaning;
-use super::configuration::Configuration;
 use super::control::{Control, Override};
 use super::failure::{self, Failure, OK, USAGE};
 use super::host::Host;
 use super::options::{Options, Syntax};
-use crate::ascii;
+use crate::control;
+use crate::options::Configuration;
 use listen::overrides::{Change, checked_route};
 use listen::settings::queue_directories;
 use queue::hex;
@@ -156,7 +155,7 @@ impl Given<'_> {
         let mut text = String::new();
         for directory in directories {
             let place = directory.display();
-            let kept = cleaning::remove(&directory).map_err(|error| match error.kind() {
+            let kept = control::remove_directory(&directory).map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => self.options.wrong(&format!("queue_directory={place}: does not exist")),
                 _ => Failure::Refused(format!("queue_directory={place}: {error}")),
             })?;
@@ -260,7 +259,7 @@ fn in_json(directory: &str, overrides: &[Override]) -> String {
         })
     };
     let overrides: Vec<Value> = overrides.iter().map(one).collect();
-    ascii::text(&json!({"queue_directory": directory, "overrides": overrides})) + "\n"
+    crate::ascii_text(&json!({"queue_directory": directory, "overrides": overrides})) + "\n"
 }
 
 fn in_words(directory: &str, overrides: &[Override]) -> String {

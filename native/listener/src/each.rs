@@ -4,16 +4,21 @@
 //! user that owns the directory: what servers of one user put there is read and written with no other rights than theirs.
 //! A directory whose servers have ended, and in which nothing waits, is drained, removed and forgotten.
 
-use super::configuration::Configuration;
-use super::endpoint;
 use super::failure::{FAILED, Failure, OK};
 use super::listeners::Counts;
 use super::options::Options;
-use super::rounds::{DRAIN_LOOK, LONGEST_INTERVAL_S, LOOK, say, say_port};
+use crate::http::{self, JSON, Reply, Request, TEXT};
+use crate::listeners::{DRAIN_LOOK, LONGEST_INTERVAL_S, LOOK, say, say_port};
+use crate::options::Configuration;
 use ended::EndedSegments;
 use libc::SIGHUP;
 use listen::settings::Settings;
+use listen::status::health::{Answer, Health, liveness, producers, readiness};
+use listen::status::metrics::family::{Family, joined};
+use listen::status::metrics::text::{choose, render};
+use listen::status::metrics::{MEMINFO, of_node};
 use pattern::{Found, Pattern};
+use queue::published::housekeeping::{HousekeepingWords, REASONS};
 use queue::system::{ENDING, Signals, raise_file_limit};
 use served::{Ask, End, Served};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,11 +27,10 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-mod answers;
 mod ended;
 mod pattern;
 mod served;
@@ -68,8 +72,8 @@ pub fn run(
     let ended = EndedSegments::new(Arc::clone(&settings), pattern.clone(), ended_bytes.map(i64::unsigned_abs));
     if let Some((address, port)) = port {
         let (fleet, ended) = (Arc::clone(&fleet), ended.counts());
-        let answer = move |request: &_| answers::reply(&fleet, ended, request);
-        say_port(endpoint::serve(address, port, answer).map_err(Failure::Open)?);
+        let answer = move |request: &_| reply(&fleet, ended, request);
+        say_port(http::serve_at(address, port, answer).map_err(Failure::Open)?);
     }
     let forget_after = Duration::from_secs_f64(forget_after.unwrap_or(FORGET_AFTER_S));
     let mut watch = Watch { settings, pattern, forget_after, fleet, refused: HashMap::new(), ended, is_full: false };
@@ -229,5 +233,92 @@ impl Watch {
         let left: u64 = members.into_values().map(|served| if served.has_ended() { served.left() } else { 1 }).sum();
         say(&format!("ended {status} left={left}"));
         if left > 0 { FAILED } else { OK }
+    }
+}
+
+// Metrics and health of all directories as one: every directory's thread answers for itself.
+
+/// How long an answer may take. A thread that hangs in a file system does not hold up those of the others.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The answer to one request.
+fn reply(fleet: &Fleet, ended: &HousekeepingWords, request: &Request) -> Reply {
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return Reply::of(405, TEXT, b"Method Not Allowed");
+    }
+    match request.path.as_str() {
+        "/metrics" => metrics(fleet, ended, &request.accept),
+        "/health" => probe(fleet, readiness),
+        "/live" => probe(fleet, liveness),
+        "/producers" => probe(fleet, producers),
+        _ => Reply::of(404, TEXT, b"Not Found"),
+    }
+}
+
+/// 503 where one directory's answer is 503, or does not come; the body has the answers of those.
+fn probe(fleet: &Fleet, answer: fn(&Health) -> Answer) -> Reply {
+    let answers = collected(fleet, Ask::Health);
+    let directories = answers.len();
+    let failing = answers.into_iter().filter_map(|(name, health)| match health.map(|health| answer(&health)) {
+        Some(Answer { status: 200, .. }) => None,
+        Some(Answer { body, .. }) => Some((name, body)),
+        None => Some((name, r#"{"status": "no_answer"}"#.to_owned())),
+    });
+    let failing: Vec<String> =
+        failing.map(|(name, body)| format!("{}: {body}", crate::ascii_text(&name.as_str().into()))).collect();
+    let status = if failing.is_empty() { "ok" } else { "failing" };
+    let body =
+        format!(r#"{{"status": "{status}", "directories": {directories}, "failing": {{{}}}}}"#, failing.join(", "));
+    Reply::of(if failing.is_empty() { 200 } else { 503 }, JSON, body.as_bytes())
+}
+
+fn metrics(fleet: &Fleet, ended: &HousekeepingWords, accept: &str) -> Reply {
+    let answers = collected(fleet, Ask::Metrics);
+    let mut directories = Family::gauge("inference_logging_directories", "Queue directories that one process serves");
+    let silent = answers.values().filter(|families| families.is_none()).count();
+    let refused = fleet.refused.load(Ordering::Relaxed);
+    for (state, count) in [("served", answers.len() - silent), ("refused", refused), ("no_answer", silent)] {
+        directories.add(vec![("state", state.to_owned())], count as f64);
+    }
+    let mut families = joined(answers.into_iter().filter_map(|(name, families)| Some((name, families?))));
+    families.push(directories);
+    families.extend(removed(ended));
+    families.extend(of_node(Path::new(MEMINFO), None));
+    let chosen = choose(accept);
+    Reply::of(200, &chosen.content_type, &render(&families, chosen.format))
+}
+
+fn removed(words: &HousekeepingWords) -> [Family; 2] {
+    let mut segments = Family::counter(
+        "inference_logging_ended_segments_removed",
+        "Segments of forgotten directories that were removed, for their age or the limit of all of these",
+    );
+    let mut bytes =
+        Family::counter("inference_logging_ended_segments_removed_bytes", "Bytes of these segments").unit("bytes");
+    for reason in REASONS {
+        let label = || vec![("reason", reason.name().to_owned())];
+        segments.add(label(), words.segments_removed[reason as usize].load(Ordering::Relaxed) as f64);
+        bytes.add(label(), words.removed_bytes[reason as usize].load(Ordering::Relaxed) as f64);
+    }
+    [segments, bytes]
+}
+
+/// The answers of all directories by name. None: it did not come in time.
+fn collected<T>(fleet: &Fleet, ask: fn(Sender<(String, T)>) -> Ask) -> BTreeMap<String, Option<T>> {
+    let (to, answers) = channel();
+    let asked = fleet.asked().into_iter().filter(|(_, asks)| asks.send(ask(to.clone())).is_ok());
+    let mut all: BTreeMap<String, Option<T>> = asked.map(|(name, _)| (name, None)).collect();
+    drop(to);
+    let end = Instant::now() + ANSWER_PATIENCE;
+    loop {
+        match answers.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok((name, answer)) => drop(all.insert(name, Some(answer))),
+            // Everybody has answered or ended: a thread that ends drops the question.
+            Err(RecvTimeoutError::Disconnected) => {
+                all.retain(|_, answer| answer.is_some());
+                return all;
+            }
+            Err(RecvTimeoutError::Timeout) => return all,
+        }
     }
 }

@@ -5,30 +5,22 @@
 //!
 //! ```text
 //! listen                       the command: leads or waits, reports its status, drains at the end
-//!   ├ endpoint                 /metrics, /health, /live, /producers
-//!   │   └ http                 a bounded HTTP server: connections, time, bytes
-//!   ├ listeners                the listener of each lane
-//!   ├ rounds                   the pace of its rounds, and its lines on stderr
-//!   └ each                     the listeners of many queue directories, in one process
+//!   ├ http                     a bounded HTTP server, and what it answers: /metrics, /health, /live, /producers
+//!   ├ listeners                the listener of each lane, the pace of its rounds, and its lines on stderr
+//!   └ each                     the listeners of many queue directories in one process, their metrics and health as one
 //!       ├ pattern              which directories those are
 //!       ├ served               one directory and its listeners, as the user that owns it
-//!       ├ answers              their metrics and health as one
 //!       └ ended                the segments of directories that are gone
 //! recover                      the command: lets the listeners write what is left
-//!   └ held                     queues that can be read after their files are gone
 //! verify                       the command: reads segments and queues
 //!   └ report                   what was found, in words
 //! ctl                          the command: changes what running servers do, for a while
-//!   ├ control                  run-time changes to a queue directory
-//!   └ cleaning                 removal of queue directories that are out of use
+//!   └ control                  run-time changes to a queue directory, and the removal of one that is out of use
 //! comparison                   the servers' side of `ab`: recording off and on in slices
 //! proxy                        the command: starts the proxy for a server that has no hook (feature `proxy`)
 //! supervise                    the command: starts a listener or a shipper again when it ends; `install`
-//!   ├ child                    the process that is supervised
-//!   └ limits                   whether it answers, and how much memory it has
 //! application                  the queue directories that a command means
-//! configuration                options, environment and file as one configuration
-//! options                      the command line
+//! options                      the command line; options, environment and file as one configuration
 //! host                         the program that runs a command
 //! failure                      what ends a command, and its exit code
 //! ```
@@ -37,20 +29,17 @@
 
 use failure::{Failure, OK, USAGE};
 use host::Host;
+use parameters::json;
 use queue::platform;
+use serde_json::Value;
 use std::ffi::OsString;
 
 pub mod application;
-mod ascii;
-mod cleaning;
 pub mod comparison;
-mod configuration;
 mod control;
 mod ctl;
 mod each;
-mod endpoint;
 mod failure;
-mod held;
 pub mod host;
 mod http;
 mod listen;
@@ -60,7 +49,6 @@ mod options;
 mod proxy;
 mod recover;
 mod report;
-mod rounds;
 mod supervise;
 mod verify;
 
@@ -118,4 +106,9 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
 fn version() -> String {
     let platform = if platform::NAME == "linux" { "" } else { " (portable)" };
     format!("{NAME} {}{platform}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// The text of a value.
+fn ascii_text(value: &Value) -> String {
+    json::ascii(&value.to_string()).unwrap_or_default()
 }

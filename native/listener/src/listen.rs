@@ -4,14 +4,14 @@
 //! since a sidecar does not see the pids of another container. Any number of listeners may run: one leads, the others
 //! wait to take over.
 
-use super::configuration::Configuration;
 use super::each;
-use super::endpoint;
 use super::failure::{FAILED, Failure, OK};
 use super::host::Host;
 use super::listeners::Listeners;
 use super::options::{Options, Syntax};
-use super::rounds::{DRAIN_LOOK, LONGEST_INTERVAL_S, LOOK, SHARE_OF_LAST_ROUND, say, say_port};
+use crate::http;
+use crate::listeners::{DRAIN_LOOK, LONGEST_INTERVAL_S, LOOK, SHARE_OF_LAST_ROUND, say, say_port};
+use crate::options::Configuration;
 use libc::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use queue::system::{ENDING, Signals};
 use std::collections::HashSet;
@@ -105,7 +105,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
 
 /// Serves health and metrics until the process ends, also while the last records are drained.
 fn serve_status(configuration: &Configuration, listeners: &Listeners, address: &str, port: u16) -> Result<(), Failure> {
-    match endpoint::open(listeners.watch(configuration), address, port) {
+    match http::open(listeners.watch(configuration), address, port) {
         Ok(port) => say_port(port),
         Err(sentence) => {
             listeners.close(Instant::now());

@@ -1,7 +1,7 @@
 //! The listener of each lane of a configuration, in a process that serves no requests.
 
-use super::configuration::Configuration;
 use super::host::Host;
+use crate::options::Configuration;
 use listen::settings::{Lane as Which, Role};
 use listen::sink::Now;
 use listen::status::health::{HealthWatch, Watched};
@@ -11,7 +11,9 @@ use queue::layout::lost;
 use queue::lock::Holder;
 use queue::published::sinks::SinkState;
 use queue::published::totals;
+use queue::system::wait_writable;
 use std::fmt::{self, Display, Formatter};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -175,4 +177,25 @@ fn is_led_elsewhere(lane: &Lane) -> bool {
 /// The queues of servers: those that belong to no listener.
 fn of_servers(lane: &Lane) -> impl Iterator<Item = QueueSnapshot> {
     inspect::queues(&lane.directory).into_iter().filter(|queue| !queue.only_listens)
+}
+
+/// The longest delay before a change is noticed.
+pub const LOOK: Duration = Duration::from_millis(500);
+pub const DRAIN_LOOK: Duration = Duration::from_millis(50);
+/// The share of the deadline that is kept for the last round, since producers may go on until the end.
+pub const SHARE_OF_LAST_ROUND: f64 = 0.2;
+/// The longest time that an option takes.
+pub const LONGEST_INTERVAL_S: f64 = 86_400.0;
+
+/// Reports the port that the system has chosen.
+pub fn say_port(port: u16) {
+    say(&format!("serves /metrics on port {port}"));
+}
+
+/// Writes a line to stderr. If nothing reads the pipe, the line is left out, so that it cannot hold up the signals.
+pub fn say(line: &str) {
+    let mut stderr = std::io::stderr();
+    if wait_writable(&stderr, Duration::ZERO).unwrap_or(false) {
+        let _ = stderr.write_all(format!("inference-logging listen: {line}\n").as_bytes());
+    }
 }

@@ -1,9 +1,9 @@
 //! `proxy`: starts the reverse proxy of the crate `proxy`, and ends it when a signal says so.
 
-use super::configuration::Configuration;
 use super::failure::{FAILED, Failure, OK};
 use super::host::Host;
 use super::options::{Options, Syntax};
+use crate::options::Configuration;
 use inferlog::Log;
 use libc::{SIGINT, SIGTERM};
 use proxy::{Address, Forwarded, Serving, Workers, say};

@@ -3,23 +3,22 @@
 //! A container that ends makes its pod unready, and each time for longer: up to five minutes. A logging program that ends
 //! would so take a healthy server out of its service. This one stays, so the container does.
 
-use super::endpoint::{TEXT, serve};
 use super::failure::{Failure, OK};
 use super::host::Host;
 use super::http::Reply;
 use super::options::{Options, Syntax};
-use child::Child;
+use crate::http::{TEXT, serve_at};
 use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR1};
-use limits::Limits;
-use queue::system::{ENDING, Signals, say};
+use queue::system::{self, ENDING, Signals, say};
 use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-mod child;
-mod limits;
 
 const LOOK: Duration = Duration::from_millis(500);
 const MOST_S: i64 = 86_400;
@@ -98,9 +97,9 @@ struct Supervisor {
 impl Supervisor {
     fn serve_restarts(&self, port: u16) -> Result<u16, String> {
         let (restarts, program, live_port) = (Arc::clone(&self.restarts), self.program(), self.limits.port);
-        serve("0.0.0.0", port, move |request| match request.path.as_str() {
+        serve_at("0.0.0.0", port, move |request| match request.path.as_str() {
             "/metrics" => Reply::of(200, TEXT, metrics(&program, restarts.load(Ordering::Relaxed)).as_bytes()),
-            "/producers" => match live_port.and_then(|port| limits::status(port, "/producers")) {
+            "/producers" => match live_port.and_then(|port| status(port, "/producers")) {
                 Some(503) => Reply::of(503, TEXT, b"a producer has died"),
                 _ => Reply::of(200, TEXT, b"none is known to have died"),
             },
@@ -185,7 +184,7 @@ impl Supervisor {
             if let Some(code) = child.reap() {
                 return code;
             }
-            if !end.asked && (limits::status(port, "/live") == Some(200) || Instant::now() >= until) {
+            if !end.asked && (status(port, "/live") == Some(200) || Instant::now() >= until) {
                 end.ask(Duration::ZERO);
             }
             end.act(&child, self.kill_after);
@@ -284,4 +283,117 @@ pub fn install(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result
     let copied = std::env::current_exe().and_then(|program| std::fs::copy(program, &target));
     copied.map_err(|error| Failure::Refused(format!("{}: {error}", target.display())))?;
     Ok(OK)
+}
+
+struct Child {
+    pid: u32,
+}
+
+impl Child {
+    /// Starts a command: the name or the path of a program, and its arguments.
+    ///
+    /// # Errors
+    /// A sentence: the program cannot be started.
+    pub fn start(command: &[OsString]) -> Result<Self, String> {
+        let [program, arguments @ ..] = command else { return Err("no command".to_owned()) };
+        let mut starting = Command::new(program);
+        system::unmask_signals(starting.args(arguments));
+        let child = starting.spawn();
+        child
+            .map(|child| Self { pid: child.id() })
+            .map_err(|error| format!("{}: {error}", Path::new(program).display()))
+    }
+
+    pub fn signal(&self, number: i32) {
+        system::send_signal(self.pid, number);
+    }
+
+    /// Collects every process that has ended, also those that others left to the first process of a container. Returns
+    /// the exit code of this one if it has ended; after a signal that is 128 and its number.
+    pub fn reap(&self) -> Option<u8> {
+        let mut code = None;
+        while let Some((pid, status)) = system::ended_child() {
+            if pid == self.pid {
+                code = Some(exit_code(ExitStatus::from_raw(status)));
+            }
+        }
+        code
+    }
+
+    /// Bytes of memory that are its own; 0 where the system does not say.
+    pub fn memory_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = anonymous.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        kib.unwrap_or_default() << 10
+    }
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|number| 128 + number));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+// What makes a running child one that has to be replaced: it does not answer, or it has too much memory.
+
+const MISSES: u32 = 6;
+const PATIENCE: Duration = Duration::from_secs(3);
+const EVERY_S: f64 = 10.0;
+
+struct Limits {
+    pub port: Option<u16>,
+    every: Duration,
+    memory_bytes: Option<u64>,
+}
+
+impl Limits {
+    /// Reads the options of the command.
+    ///
+    /// # Errors
+    /// One is out of its range.
+    pub fn read(options: &Options) -> Result<Self, Failure> {
+        let every = options.number("live-every", "float range", 0.01..=86_400.0)?.unwrap_or(EVERY_S);
+        Ok(Self {
+            port: options.number("live-port", "integer range", 1..=u16::MAX)?,
+            every: Duration::from_secs_f64(every),
+            memory_bytes: options.number("memory-bytes", "integer range", 1..=1 << 63)?,
+        })
+    }
+
+    /// Begins to watch a child that has just started.
+    pub fn watch(&self) -> Watched<'_> {
+        Watched { limits: self, due: Instant::now() + self.every, misses: 0 }
+    }
+}
+
+struct Watched<'a> {
+    limits: &'a Limits,
+    due: Instant,
+    misses: u32,
+}
+
+impl Watched<'_> {
+    /// Why the child has to be replaced, if it has.
+    pub fn broken(&mut self, child: &Child) -> Option<String> {
+        if self.limits.memory_bytes.is_some_and(|most| child.memory_bytes() > most) {
+            return Some("has too much memory".to_owned());
+        }
+        let port = self.limits.port.filter(|_| Instant::now() >= self.due)?;
+        self.due = Instant::now() + self.limits.every;
+        self.misses = if status(port, "/live") == Some(200) { 0 } else { self.misses + 1 };
+        (self.misses >= MISSES).then(|| format!("has not answered {MISSES} times"))
+    }
+}
+
+/// The status of the child's answer; None: there is none in time.
+fn status(port: u16, path: &str) -> Option<u16> {
+    let ask = || -> std::io::Result<[u8; 12]> {
+        let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())?;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).map(|()| head)
+    };
+    let head = ask().ok()?;
+    std::str::from_utf8(&head).ok()?.get(9..)?.parse().ok()
 }

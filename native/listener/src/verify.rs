@@ -1,11 +1,11 @@
 //! `verify`: proves that no record is missing in the segments of directories, or names each gap.
 
 use super::application::{named_by_segments, resolved};
-use super::configuration::Configuration;
 use super::failure::{self, Failure};
 use super::host::Host;
 use super::options::{Options, Syntax};
 use super::report;
+use crate::options::Configuration;
 use listen::settings::{entries, plain};
 use parameters::keys::reason;
 use segments::chain;

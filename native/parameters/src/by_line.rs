@@ -6,10 +6,9 @@
 //! something else does not write these records.
 
 use crate::common::{Audit, Common, expanded, severity};
-use crate::error::ParametersError;
 use crate::json::{ascii, quoted, unquoted};
 use crate::sources::{self, Form as _, VERSION};
-use crate::words::{shown, size, unknown};
+use crate::words::{ParametersError, shown, size, unknown};
 use queue::json::is_json;
 use std::path::PathBuf;
 

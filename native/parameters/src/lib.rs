@@ -11,11 +11,9 @@
 
 pub mod by_line;
 mod common;
-mod error;
 pub mod json;
 pub mod keys;
 #[cfg(feature = "json")]
-mod of_many;
 #[cfg(feature = "json")]
 mod parameters;
 mod place;
@@ -33,7 +31,7 @@ pub mod values;
 mod words;
 
 pub use common::{Audit, Common};
-pub use error::ParametersError;
 #[cfg(feature = "json")]
 pub use parameters::Parameters;
 pub use place::{entries, is_own, plain, queue_directories, user_name};
+pub use words::ParametersError;

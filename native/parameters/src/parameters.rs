@@ -1,10 +1,10 @@
 //! The whole configuration: JSON or lines in, the settings of a producer out.
 
 use crate::common::Common;
-use crate::error::ParametersError;
 use crate::sources::gathered;
 use crate::texts::{flat, of_lines};
 use crate::values::{self, Values};
+use crate::words::ParametersError;
 use serde_json::{Map, Value};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

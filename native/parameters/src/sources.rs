@@ -5,7 +5,7 @@
 //! is YAML too, or have lines of a name and a value.
 
 use crate::common::expanded;
-use crate::error::ParametersError;
+use crate::words::ParametersError;
 use std::path::Path;
 
 const PREFIX: &str = "INFERENCE_LOGGING_";

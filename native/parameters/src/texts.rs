@@ -1,8 +1,9 @@
 //! The values of the whole configuration that texts stand for: variables, and files.
 
-use crate::error::ParametersError;
+use crate::by_line;
+use crate::schema;
 use crate::sources::{ADVANCED, Form, VERSION};
-use crate::{by_line, schema};
+use crate::words::ParametersError;
 use serde_json::{Map, Number, Value};
 
 impl Form for Value {

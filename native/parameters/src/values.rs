@@ -1,10 +1,9 @@
 //! The values of the parameters, each of its type: those of listener, sinks and requests, beside those of [`Common`].
 
 use crate::common::{Audit, Common, expanded, severity};
-use crate::error::ParametersError;
 use crate::json::{ascii, quoted};
 use crate::schema::{self, is_valid};
-use crate::words::size;
+use crate::words::{ParametersError, size};
 use request::callers::Callers;
 use serde_json::{Map, Value};
 use std::path::PathBuf;

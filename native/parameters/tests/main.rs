@@ -4,5 +4,3 @@
 extern crate inferlog_parameters as parameters;
 
 mod by_line;
-mod json;
-mod whole;

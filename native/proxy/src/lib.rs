@@ -8,12 +8,9 @@
 
 #![forbid(unsafe_code)]
 
-mod address;
 mod forward;
-mod forwarded;
 mod gate;
 pub mod heads;
-mod passed;
 mod upgrade;
 mod upstream;
 mod worker;
@@ -29,8 +26,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use worker::Worker;
 
-pub use address::Address;
-pub use forwarded::Forwarded;
+pub use forward::Forwarded;
+pub use upstream::Address;
 
 /// How the proxy serves.
 pub struct Serving {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Reads the active span: see `inference_logging.record.otel`.
 pub static ACTIVE_SPAN: Reader = Reader::missing();
-/// Reads the correlation id: see `inference_logging.record.correlation`.
+/// Reads the correlation id: see `inference_logging.record.otel`.
 pub static CORRELATION_ID: Reader = Reader::missing();
 
 const IDS_BYTES: usize = 33;

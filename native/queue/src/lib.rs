@@ -3,13 +3,13 @@
 //! ```text
 //! queue_check                    the thread of a process whose listener is elsewhere
 //! producer                     emit: severity limits, counted refusals; the slots; another queue after a fork or a loss
-//! inspect, report              what any process may see of a directory; a listener's reports through its own queue
-//! claim                        the right to read a queue: one reader at a time
+//! inspect                      what any process may see of a directory
+//! claim                        the right to read a queue: one reader at a time; waiting until records are released
 //! configuration                the configuration that a queue directory belongs to
 //! queue_file, lock             files in the queue directory: mapping, locks that the kernel releases
-//! control, commits             the page that wakes the listener; waiting until records are released
+//! control                      the page that wakes the listener
 //! published                    what listeners publish for all processes: totals, states of sinks, housekeeping
-//! shared_page, two_copies      pages that all processes map; two copies, so that a change is seen whole
+//! shared_page                  pages that all processes map; two copies of numbers, so that a change is seen whole
 //! sigbus                       a mapped file that is cut short does not end the process
 //! record, event, layout        bytes: values, schemas, the queue file's header
 //! severity, system             OpenTelemetry's numbers; system calls that the standard library does not offer
@@ -21,7 +21,6 @@
 //! and on `libc`, so a producer in another language links nothing else.
 
 pub mod claim;
-pub mod commits;
 pub mod configuration;
 pub mod control;
 pub mod event;
@@ -37,9 +36,7 @@ pub mod published;
 pub mod queue_check;
 pub mod queue_file;
 pub mod record;
-pub mod report;
 pub mod severity;
 pub mod shared_page;
 pub mod sigbus;
 pub mod system;
-pub mod two_copies;

@@ -17,20 +17,19 @@ use crate::lock::{ForkSafe, ProcessLock};
 use crate::queue_file::{self, QueueFile};
 use crate::sigbus;
 use crate::system::{now_unix_nano, random_id};
+use renewal::Room;
 use replaced::Replaced;
+pub use replaced::poll;
 use ring::Refused;
 use ring::slots::FreeSlots;
-use room::Room;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
-pub mod closing;
 mod renewal;
 mod replaced;
-mod room;
 pub mod slots;
 
 /// The parameters of a queue.
@@ -97,7 +96,7 @@ impl Queue {
         };
         agree(configuration::claim)?;
         let boot_id = random_id()?;
-        let ((file, lock), sizes) = room::make_largest(settings, |sizes| {
+        let ((file, lock), sizes) = renewal::make_largest(settings, |sizes| {
             QueueFile::create(&settings.directory, sizes, boot_id, now_unix_nano())
         })?;
         let lost_pages = sigbus::lost_pages(&settings.directory);

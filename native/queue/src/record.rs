@@ -28,17 +28,13 @@
 
 use std::fmt;
 
-mod copy;
-mod keys;
+pub use room::{KeysLeft, LONGEST_KEY, MapKeys, Room};
+pub use values::{Gaps, GapsIter, Map, MapIter, Value, Values};
+pub use writer::{INLINE_BYTES, Scratch, append_short, copy_short};
+
 mod room;
 mod values;
 mod writer;
-
-pub use copy::{append_short, copy_short};
-pub use keys::{KeysLeft, LONGEST_KEY, MapKeys};
-pub use room::Room;
-pub use values::{Gaps, GapsIter, Map, MapIter, Value, Values};
-pub use writer::{INLINE_BYTES, Scratch};
 
 /// How deep maps may nest; a deeper payload is refused as [`Malformed::TooDeep`].
 pub const MAX_DEPTH: usize = 16;

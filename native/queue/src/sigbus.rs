@@ -124,7 +124,7 @@ impl Watched {
 
 /// How many mappings of pages that the processes of `directory` share this process has lost so far.
 #[must_use]
-pub fn lost_pages(directory: &Path) -> usize {
+pub(crate) fn lost_pages(directory: &Path) -> usize {
     let group = group_of(directory);
     let is_one = |entry: &&Entry| entry.group.load(Ordering::Relaxed) == group && entry.lost.load(Ordering::Acquire);
     used().iter().filter(is_one).count()

@@ -6,8 +6,6 @@ extern crate inferlog_queue as queue;
 mod memory;
 mod support;
 
-mod configuration;
 mod golden_record;
 mod published;
 mod record;
-mod room;

@@ -32,6 +32,12 @@ impl Captured {
         }
     }
 
+    /// Whether it keeps parts of a stream that are like an earlier one but for their text.
+    #[must_use]
+    pub fn keeps_usual_parts(&self) -> bool {
+        !matches!(self, Self::Ends(capture) if capture.kind == BodyKind::Stream && capture.text == BodyText::Withheld)
+    }
+
     /// Takes note of an event of a stream that the kept end may lose: it stands for the beginning then.
     pub fn note(&mut self, event: &[u8]) {
         if let Self::Ends(capture) = self {

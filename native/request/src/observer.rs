@@ -71,6 +71,8 @@ pub struct Observer {
     chunks: Option<Chunks>,
     /// The last part of the body has passed.
     ended: bool,
+    /// The answer's text is kept, and so each part of it; for the facts, usual parts of a stream say nothing new.
+    keeps_usual_parts: bool,
     streamed: bool,
     /// The server sent a part of the answer from a file, so the size is not known.
     unknown_size: bool,
@@ -124,6 +126,7 @@ impl Observer {
             status: 0,
             streamed: false,
             ended: false,
+            keeps_usual_parts: false,
             awaits_trailers: false,
             rpc: RpcStatus::NoCall,
             unknown_size: false,

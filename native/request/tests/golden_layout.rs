@@ -1,6 +1,7 @@
 //! Golden bytes of a queue file, version 3, so that the layouts described in `layout` and `ring` cannot drift: a reader
 //! in another process may be of another build.
 
+use proptest::prelude::*;
 use queue::event::EventSchema;
 use queue::layout::{
     HEADER_BYTES, LEVELS, MAX_SLOTS, QueueHeader, REASONS, Reason, SAMPLED_OUT, SCHEMAS_OFFSET, SLOTS_OFFSET, VERSION,
@@ -9,12 +10,15 @@ use queue::layout::{
 use queue::memory::page_bytes;
 use queue::queue_file::{QueueFile, QueueSizes};
 use queue::record::Trace;
+use request::fields;
 use request::ids::RequestIds;
 use request::in_flight::facts::{Answer, Begun, SlotFacts};
+use request::in_flight::terminal;
+use request::outcome::Outcome;
 use ring::Mark;
-use ring::slots::Progress;
+use ring::slots::{Progress, SLOT_WORDS, Slots};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const SIZES: QueueSizes = QueueSizes { data_bytes: 65_536, slot_count: 3 };
 /// Behind three slots, at a page of 4 KiB.
@@ -304,5 +308,21 @@ fn a_file_of_a_machine_with_other_pages_is_read_as_it_is() {
         // The committed record, behind the one that was released.
         assert_eq!(file.ring().tail(), Mark { sequence: 1, position: 4 });
         assert_eq!(file.ring().copy_waiting(16, &file.header().releasing), [b"nine byte"]);
+    }
+}
+
+// Reading a slot into which something else has written.
+
+proptest! {
+    #[test]
+    fn noise_in_a_slot_neither_panics_nor_stays_open(words in proptest::collection::vec(any::<u64>(), SLOT_WORDS), tag in 0usize..4) {
+        let words: Vec<AtomicU64> = words.into_iter().map(AtomicU64::new).collect();
+        let tag = [*b"OPEN", *b"CLAI", *b"ENDS", *b"junk"][tag];
+        let low = words[0].load(Ordering::Relaxed) & 0xffff_ffff;
+        words[0].store(u64::from(u32::from_le_bytes(tag)) << 32 | low, Ordering::Relaxed);
+        let slot = Slots::new(&words).get(0).unwrap();
+        slot.settle_end(|_| false);
+        let record = terminal::record(slot, Outcome::ProcessDied, 5, &fields::schemas());
+        assert!(record.payload.len() < 4096);
     }
 }

@@ -9,8 +9,5 @@ mod capture;
 mod events;
 mod golden_layout;
 mod ids;
-mod in_flight;
-mod ratio;
 mod route_pattern;
 mod sampler;
-mod trace_state;

@@ -1,6 +1,6 @@
 //! Records of a registered event: typed values.
 
-use crate::error::Error;
+use crate::Error;
 use crate::log::{Inner, Log};
 use queue::json::is_json;
 use queue::layout::Reason;

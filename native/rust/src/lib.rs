@@ -9,44 +9,68 @@
 //! event                        records of a registered event: typed values
 //! log                          an open log: its service, its listener, and what a forked child does with it
 //! producing                    in place of the crate `listen`, without the feature `listener`
-//! error                        what went wrong, in words
 //! ```
 
-mod error;
 pub mod event;
 #[cfg(feature = "tower")]
 pub mod layer;
 mod log;
 pub mod message;
 #[cfg(feature = "requests")]
-mod model;
 #[cfg(not(feature = "listener"))]
 mod producing;
-mod registered;
 #[cfg(feature = "requests")]
 mod request;
 #[cfg(feature = "requests")]
 pub mod websocket;
 
+use std::fmt::{Display, Formatter, Result};
+
 #[cfg(feature = "requests")]
 pub use ::request::capture::Content;
-pub use ::request::capture::Encoding;
-pub use ::request::capture::Plain;
+pub use ::request::capture::{Encoding, Plain};
 pub use ::request::ids::RequestIds;
 #[cfg(feature = "requests")]
 pub use ::request::outcome::Ending;
 #[cfg(feature = "requests")]
 pub use ::request::rpc::RpcStatus;
-pub use error::Error;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};
-#[cfg(feature = "requests")]
-pub use model::{Model, Tensor};
 pub use queue::severity;
 #[cfg(feature = "requests")]
-pub use request::{Request, RequestStart};
+pub use request::{Model, Request, RequestStart, Tensor};
 
 /// The programs of `docs/rust.md` are compiled with the tests.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/rust.md")]
 mod pages {}
+
+/// What went wrong: a sentence that names the parameter and its value, one a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(String);
+
+impl Error {
+    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, to: &mut Formatter<'_>) -> Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<String> for Error {
+    fn from(sentence: String) -> Self {
+        Self(sentence)
+    }
+}
+
+impl From<Error> for String {
+    fn from(error: Error) -> Self {
+        error.0
+    }
+}

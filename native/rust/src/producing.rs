@@ -6,7 +6,7 @@ use parameters::Parameters;
 use parameters::ParametersError;
 #[cfg(not(feature = "requests"))]
 use parameters::{Common as Parameters, by_line};
-use queue::producer::closing::poll;
+use queue::producer::poll;
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_check::QueueCheck;
 use queue::queue_file::QueueCounts;

@@ -1,5 +1,9 @@
 //! Records of a program without a server.
 
+#[allow(dead_code, reason = "its main opens a log from the environment")]
+#[path = "../../../examples/rust_producer/src/main.rs"]
+mod producer;
+
 use super::server::{DEADLINE, Recorded};
 use inferlog::{Ending, Event, Model, RequestStart, Tensor, Value, severity};
 use serde_json::json;
@@ -100,4 +104,16 @@ fn a_closed_log_refuses_records_and_counts_them() {
 fn a_wrong_parameter_is_named_with_its_value() {
     let error = inferlog::Log::open(r#"{"version": 1, "queue_bytes": 5}"#).err().expect("an error");
     assert!(error.to_string().contains("queue_bytes=5"), "{error}");
+}
+
+// `examples/rust_producer`, compiled with these tests.
+
+#[test]
+fn the_example_has_each_step_and_its_message_on_record() {
+    let recorded = Recorded::new();
+    assert_eq!(producer::work(recorded.log).expect("events"), 1000);
+    let steps = recorded.of("engine.step");
+    let numbers: Vec<u64> = steps.iter().filter_map(|step| step["step"].as_u64()).collect();
+    assert_eq!(numbers, (0..1000).collect::<Vec<u64>>());
+    assert_eq!(recorded.of("log")[0]["message"], "model loaded");
 }

@@ -6,8 +6,7 @@
 //! Only names that [`SegmentName::parse_file`] knows, of one prefix, and only regular files, reach the modules above: a
 //! symbolic link or a foreign file cannot be compressed or removed, because it is not in the inventory.
 
-use crate::segment::{Form, SegmentName};
-use crate::segment_lock;
+use crate::segment::{self, Form, SegmentName};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -48,7 +47,7 @@ pub trait Store: Send {
 
     /// Lock a segment that has no writer; false while it has one.
     fn try_lock(&mut self, file: &File) -> io::Result<bool> {
-        segment_lock::try_lock(file)
+        segment::try_lock(file)
     }
 
     /// Read up to the length of `into`.

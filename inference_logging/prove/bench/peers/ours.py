@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from inference_logging import Config, Logger, get_logger, install_logger
+from inference_logging.prove.bench.configurations_round import dropped
 from inference_logging.prove.bench.peers import OURS, Opened, Peer, Place
 from inference_logging.prove.bench.record import (
     CALLER,
@@ -113,13 +114,10 @@ def _audit(place: Place, text: str) -> Iterator[Opened]:
 def _of(logger: Logger, call: Call, filtered: Call | None = None, *, says_nothing: bool = False) -> Opened:
     """Return what is open; with ``says_nothing`` a call does not return whether its record was accepted."""
 
-    def refused() -> int:
-        return sum(sum(levels.values()) for levels in logger.stats()["dropped"].values())
-
     def flush() -> bool:
         return logger.flush(_DRAIN_S)
 
-    return Opened(call, flush, filtered, flush, refused if says_nothing else None)
+    return Opened(call, flush, filtered, flush, partial(dropped, logger) if says_nothing else None)
 
 
 _Peer: Final = partial(Peer, library="inference_logging", ours=True)

@@ -4,8 +4,7 @@ import { html, useEffect, useMemo } from "./pages/vendor/htm/standalone.module.j
 import { format } from "./pages/format.js";
 import { address, useAnswer } from "./api.js";
 import { ConditionInput, RangeMenu } from "./filters.js";
-import { Empty, Failure, Icon, ICONS, Loading } from "./parts.js";
-import { Plot } from "./plot.js";
+import { Empty, Failure, Icon, ICONS, Loading, Plot } from "./parts.js";
 import { change, linkTo } from "./state.js";
 import { NONE, oneLine, textOf } from "./text.js";
 import { bounds } from "./times.js";

@@ -1,6 +1,8 @@
-// Small parts that every page uses: states, menus, notices.
+// Small parts that every page uses: states, menus, notices, plots, and files of what is seen.
 
 import { html, useEffect, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
+import { draw } from "./pages/plots.js";
+import { address } from "./api.js";
 import { visible } from "./text.js";
 
 /** Use whether a query of the window (`matchMedia`) holds. */
@@ -109,4 +111,39 @@ export function Notices() {
     };
   }, []);
   return html`<div class="notices" role="status" aria-live="polite">${text && html`<p>${visible(text)}</p>`}</div>`;
+}
+
+// Plots with one cursor also share what is selected, but only the one that the pointer went down on may act on it.
+let touched = null;
+addEventListener("pointerdown", (event) => { touched = event.target; }, { capture: true });
+
+/** Draw `data` as `kind`; `title` stands above it, `note` beside the title. */
+export function Plot({ kind, data, title, note, children }) {
+  const element = useRef(null);
+  const plot = useRef(null);
+  useEffect(() => {
+    const own = data.onSelect ? { ...data, onSelect: (...range) => element.current?.contains(touched) && data.onSelect(...range) } : data;
+    if (plot.current) plot.current.update(own);
+    else plot.current = draw(kind, element.current, own);
+  }, [data]);
+  useEffect(() => () => { plot.current?.destroy(); plot.current = null; }, []);
+  return html`<section class="card-plot" aria-label=${title}>
+    <div class="card-head"><h2>${title}</h2>${note && html`<span class="quiet-text">${note}</span>`}${children}</div>
+    <div ref=${element}></div>
+  </section>`;
+}
+
+const FORMATS = [
+  ["csv", "CSV", "a table for spreadsheets"],
+  ["perfetto", "Perfetto", "a time line for ui.perfetto.dev"],
+  ["openai-jsonl", "Replay file", "for inference-logging replay"],
+  ["mooncake", "Trace", "Mooncake's form, for load generators"],
+];
+
+/** The menu of files; each link downloads what `query` finds. A table has `fields` as its columns, where they are given. */
+export function ExportMenu({ query, fields, label = "Export" }) {
+  return html`<${Menu} label=${label} icon="export" title="Export what is seen" align="right">
+    ${(close) => html`<ul class="export">${FORMATS.map(([format, name, words]) => html`<li key=${format}>
+      <a href=${address("export", { format, q: format === "csv" ? { ...query, fields } : query })} download onClick=${close}><b>${name}</b><span>${words}</span></a></li>`)}</ul>`}
+  <//>`;
 }

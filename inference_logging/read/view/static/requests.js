@@ -3,14 +3,12 @@
 import { html, useEffect, useMemo, useReducer, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
 import { address, useAnswer } from "./api.js";
-import { BarLegend, chosen, columnsOf, fieldsOf, filledOf, isUsual, WEBSOCKET } from "./columns.js";
-import { ExportMenu } from "./export.js";
+import { BarLegend, chosen, columnsOf, fieldsOf, filledOf, isUsual, WEBSOCKET, ColumnMenu } from "./columns.js";
+import { ExportMenu, Empty, Failure, Icon, ICONS, Loading, useMedia } from "./parts.js";
 import { FilterBar } from "./filters.js";
 import { useKeys } from "./keys.js";
-import { Empty, Failure, Icon, ICONS, Loading, useMedia } from "./parts.js";
 import { RequestPanel } from "./request.js";
 import { RequestList } from "./request_list.js";
-import { ColumnMenu } from "./column_menu.js";
 import { change, go, linkTo } from "./state.js";
 import { RequestTable } from "./table.js";
 import { bounds, brief, RANGE_WORDS } from "./times.js";

@@ -1,12 +1,13 @@
 // The list of requests as a grid: only the rows in view are elements. A row has one line, or two on a phone.
 
-import { html, useEffect, useRef } from "./pages/vendor/htm/standalone.module.js";
+import "./node_env.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
+import { elementScroll, observeElementOffset, observeElementRect, Virtualizer } from "./pages/vendor/virtual-core/index.js";
 import { format } from "./pages/format.js";
 import { cell, found, kindOf, methodOf, modelOf, routeOf, WEBSOCKET } from "./columns.js";
 import { useMedia } from "./parts.js";
 import { oneLine, textOf } from "./text.js";
 import { clock } from "./times.js";
-import { useVirtual } from "./virtual.js";
 import { canFilter } from "./where.js";
 
 const LINE = 28;
@@ -133,4 +134,26 @@ function card(row, greatest, count) {
       ${tokens !== undefined && html`<span>${format(tokens, "{token}")}</span>`}
       ${model !== undefined && html`<bdi class="card-model">${oneLine(textOf(model))}</bdi>`}</div>
   </div>`;
+}
+
+/** Use a virtual list of `count` rows of `height` pixels inside the element of `scroller`. */
+export function useVirtual(scroller, count, height) {
+  const [, draw] = useState(0);
+  const list = useRef(null);
+  const options = {
+    count,
+    estimateSize: () => height,
+    getScrollElement: () => scroller.current,
+    observeElementOffset,
+    observeElementRect,
+    scrollToFn: elementScroll,
+    overscan: 8,
+    onChange: () => draw((number) => number + 1),
+  };
+  list.current ??= new Virtualizer(options);
+  list.current.setOptions(options);
+  useLayoutEffect(() => list.current._didMount(), []);
+  useLayoutEffect(() => list.current._willUpdate());
+  useEffect(() => list.current.measure(), [height]);
+  return list.current;
 }

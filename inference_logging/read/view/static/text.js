@@ -5,7 +5,7 @@ import { html, useState } from "./pages/vendor/htm/standalone.module.js";
 // C0 and C1 controls, soft hyphen, zero-width, bidirectional and tag characters. ZWJ and ZWNJ stay: scripts need them.
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu;
-/** The name of requests without a value: NONE of read/outcomes.py. */
+/** The name of requests without a value: NONE of read/segments/columns.py. */
 export const NONE = "(none)";
 const CUT_LINE = 300;
 const CUT_BLOCK = 2000;

@@ -2,9 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./pages/vendor/htm/standalone.module.js";
 import { format } from "./pages/format.js";
-import { Engine, Neighbours } from "./timeline_beside.js";
-import { Chunks, Gaps, Untimed } from "./timeline_chunks.js";
-import { Lane } from "./timeline_lane.js";
+import { Chunks, Engine, Gaps, Lane, Neighbours, Untimed } from "./timeline_lanes.js";
 import { ticks, timelineOf } from "./timeline_model.js";
 import { Icon, ICONS } from "./parts.js";
 import { oneLine } from "./text.js";

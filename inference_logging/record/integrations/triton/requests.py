@@ -241,7 +241,6 @@ class ResponseSender:
     __slots__ = ("_request", "_sender")
 
     def __init__(self, sender: Any, request: ModelRequest) -> None:
-        """Stand before ``sender``."""
         self._sender, self._request = sender, request
         request.sender_made()
 

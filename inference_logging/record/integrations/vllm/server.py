@@ -1,18 +1,18 @@
-"""vLLM's server around the middleware: usage of every request, and the engine's statistics of it.
+"""vLLM's server around the middleware: each request's usage and statistics of the engine, and what vLLM says of itself.
 
 Written against vLLM 0.33. ``request_metadata`` is what vLLM's routes leave in a request's state for middlewares. What
-this version of vLLM lacks is reported at start by name, once; the records go on without it.
+this version of vLLM lacks is reported at start by name, once; the records go on without it. A field of
+``server.started`` whose attribute is missing is left out.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from inference_logging._native import EngineReader
 from inference_logging.record.integrations.vllm.needs import METADATA, whole
 from inference_logging.record.integrations.vllm.records import ID_CHARACTERS, off, report_lacking
-from inference_logging.record.integrations.vllm.started import reported_by
 
 if TYPE_CHECKING:
     from inference_logging._native import RequestIds
@@ -78,3 +78,59 @@ def _stat_logger(client: Any) -> EngineStatLogger | None:
         "VLLM_PLUGINS name it? Requests are recorded without the engine's times"
     )
     return None
+
+
+ARGUMENTS: Final = {
+    "model_config": ("max_model_len", "seed", "enforce_eager", "max_logprobs", "runner_type"),
+    "cache_config": ("block_size", "cache_dtype", "gpu_memory_utilization", "enable_prefix_caching", "num_gpu_blocks"),
+    "scheduler_config": ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "policy"),
+    "load_config": ("load_format",),
+    "speculative_config": ("method", "num_speculative_tokens"),
+    "lora_config": ("max_loras", "max_lora_rank"),
+}
+"""The arguments that are recorded: no path, no address, no key, no command."""
+_PARALLEL: Final = {
+    "tensor": "tensor_parallel_size",
+    "pipeline": "pipeline_parallel_size",
+    "data": "data_parallel_size",
+    "expert": "enable_expert_parallel",
+}
+
+
+def reported_by(client: Any) -> dict[str, object]:
+    """Return the fields of ``server.started`` that an engine client (``vllm.engine.protocol.EngineClient``) has."""
+    configs = getattr(client, "vllm_config", None)
+    model, parallel = getattr(configs, "model_config", None), getattr(configs, "parallel_config", None)
+    dtype = getattr(model, "dtype", None)
+    arguments = {
+        f"{config}.{name}": value
+        for config, names in ARGUMENTS.items()
+        for name in names
+        if (value := _simple(getattr(getattr(configs, config, None), name, None))) is not None
+    }
+    found = {
+        "engine.name": "vllm",
+        "engine.version": getattr(sys.modules.get("vllm"), "__version__", None),
+        "model.name": getattr(model, "model", None),
+        "model.revision": getattr(model, "revision", None) or _commit_of(model),
+        "model.dtype": None if dtype is None else str(dtype).removeprefix("torch."),
+        "model.quantization": getattr(model, "quantization", None),
+        "model.max_tokens": getattr(model, "max_model_len", None),
+        "engine.parallelism": {
+            kind: value
+            for kind, name in _PARALLEL.items()
+            if (value := _simple(getattr(parallel, name, None))) is not None
+        },
+        "engine.arguments": arguments,
+    }
+    simple = {name: value if isinstance(value, dict) else _simple(value) for name, value in found.items()}
+    return {name: value for name, value in simple.items() if value is not None and value != {}}
+
+
+def _commit_of(model: Any) -> object:
+    """Return the commit of the hub's repository that was loaded where no revision was asked for."""
+    return getattr(getattr(model, "hf_config", None), "_commit_hash", None)
+
+
+def _simple(value: object) -> str | int | float | bool | None:
+    return value if isinstance(value, str | int | float) else None

@@ -1,18 +1,14 @@
 //! The facts of a request or response: collected from scalars with their paths, written as members of a line.
 
 use super::keys::Key;
-use super::scan::Visit;
+use super::keys::Visit;
 use super::{Declared, ExtractedFacts};
-use crate::catalogue::derived;
+use crate::catalogue::{Semconv, derived};
 use crate::json::escape;
 use crate::json::lex::Scalar;
-use crate::json::text;
-use crate::names::Semconv;
-use number::{Number, push_number};
 use std::ops::Range;
-use usage::Usage;
+use usage::{Number, Usage, push_number};
 
-mod number;
 mod usage;
 
 /// Longest string taken from a body; the rest is cut.
@@ -352,7 +348,7 @@ fn push_text(out: &mut Vec<u8>, key: &str, raw: Option<&[u8]>) {
     let Some(raw) = raw else { return };
     out.extend_from_slice(key.as_bytes());
     let mut plain = [0; MAX_TEXT_BYTES];
-    let (len, _) = text::unescape(raw, &mut plain);
+    let (len, _) = escape::unescape(raw, &mut plain);
     escape::push_string(out, &plain[..len]);
 }
 

@@ -6,10 +6,10 @@
 
 use super::facts::{MAX_TEXT_BYTES, RequestFacts};
 use super::keys::Key;
-use super::scan::Visit;
+use super::keys::Visit;
 use crate::catalogue::derived;
 use crate::json::lex::Scalar;
-use crate::json::{escape, number, text};
+use crate::json::{escape, number};
 use memchr::memmem;
 use queue::record::Body;
 
@@ -111,7 +111,7 @@ impl<'a> Form<'a> {
         let mut facts = RequestFacts::default();
         for part in &self.parts {
             let Some(value) = part.value() else { continue };
-            let key = <Key as super::scan::DocumentKey>::of(part.name);
+            let key = <Key as super::keys::DocumentKey>::of(part.name);
             let scalar =
                 if key == Key::Model { Scalar::Text(value.as_bytes()) } else { Scalar::Word(value.as_bytes()) };
             facts.scalar(&[key], scalar);
@@ -190,5 +190,5 @@ impl<'a> Part<'a> {
 /// such an end otherwise.
 fn is_binary(end: &[u8]) -> bool {
     let is_control = |byte: &u8| matches!(byte, 0..=8 | 11 | 12 | 14..=31);
-    end.iter().any(is_control) || std::str::from_utf8(text::without_cut_character(end)).is_err()
+    end.iter().any(is_control) || std::str::from_utf8(escape::without_cut_character(end)).is_err()
 }

@@ -7,7 +7,7 @@ use super::facts::MAX_TEXT_BYTES;
 use super::messages::{digest, push_hash};
 use super::{Resume, lex, without_mark};
 use crate::catalogue::derived;
-use crate::json::{bounded, escape, rewrite, text};
+use crate::json::{bounded, escape};
 use queue::record::{Body, BodyKind};
 use request::added::{Kind, Member, members};
 
@@ -70,7 +70,7 @@ fn push_hashed(out: &mut Vec<u8>, value: &[u8], key: Option<&[u8; 32]>) -> bool 
 
 /// The body's text as far as it was captured from its beginning.
 fn push_body(out: &mut Vec<u8>, body: &Body<'_>) -> bool {
-    let kept = if body.complete { body.head } else { text::without_cut_last_character(body.head) };
+    let kept = if body.complete { body.head } else { escape::without_cut_last_character(body.head) };
     escape::push_string(out, kept);
     if !body.complete {
         derived::BODY_TRUNCATED.push(out, "true");
@@ -90,7 +90,7 @@ impl Found<'_> {
         match *self {
             Self::Text(raw) => {
                 let mut plain = Vec::with_capacity(raw.len());
-                text::unescape_onto(&mut plain, raw);
+                escape::unescape_onto(&mut plain, raw);
                 plain
             }
             Self::Json(json) => json.to_vec(),
@@ -104,7 +104,7 @@ fn push_found(out: &mut Vec<u8>, found: &Found<'_>) -> bool {
     let limit = if matches!(found, Found::Text(_)) { MAX_TEXT_BYTES } else { MAX_JSON_BYTES };
     match plain.get(..limit) {
         Some(begin) if plain.len() > limit => {
-            let begin = text::without_cut_last_character(&begin[..limit - CUT.len()]);
+            let begin = escape::without_cut_last_character(&begin[..limit - CUT.len()]);
             escape::push_string(out, &[begin, CUT].concat());
         }
         _ => escape::push_string(out, &plain),
@@ -115,7 +115,7 @@ fn push_found(out: &mut Vec<u8>, found: &Found<'_>) -> bool {
 /// A list stands in the line as JSON, so it must be JSON, and as every reader takes it.
 fn push_tools(out: &mut Vec<u8>, found: &Found<'_>) -> bool {
     let start = out.len();
-    let is_list = matches!(found, Found::Json(list) if list.starts_with(b"[") && rewrite::push(out, list));
+    let is_list = matches!(found, Found::Json(list) if list.starts_with(b"[") && bounded::push(out, list));
     bounded::keep(out, start, 1);
     is_list
 }
@@ -180,7 +180,7 @@ fn is_name(raw: &[u8], name: &[u8]) -> bool {
         return raw == name;
     }
     let mut plain = [0; LONGEST_NAME];
-    matches!(text::unescape(raw, &mut plain), (len, true) if plain[..len] == *name)
+    matches!(escape::unescape(raw, &mut plain), (len, true) if plain[..len] == *name)
 }
 
 #[cfg(test)]

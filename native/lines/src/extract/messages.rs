@@ -4,7 +4,9 @@
 //! Invariants: no input makes it panic; time is linear in the capture, memory in its number of texts; the output is
 //! valid JSON, and all of it was in the body; bytes of media are never written.
 
-use super::{documents, form::Form, last_element, lex, scan::scan, without_mark};
+use super::form::Form;
+use super::keys::scan;
+use super::{documents, last_element, lex, without_mark};
 use crate::catalogue::derived;
 use names::LEVELS;
 use parts::{Kind, Message, Part, Piece};
@@ -13,15 +15,13 @@ use reader::{MessageReader, Side};
 use request::capture::MediaFacts;
 use write::Writer;
 
-mod event;
-mod found;
+pub use media::{digest, push_hash};
+
 mod media;
 mod names;
 mod parts;
 mod reader;
 mod write;
-
-pub use media::{digest, push_hash};
 
 type Resume = lex::Resume<LEVELS>;
 

@@ -4,13 +4,12 @@
 //! only if a match has a greatest length. For an expression without one, [`MOST_UNBOUNDED`] matches are replaced one by
 //! one, and then the rest of the text as a whole.
 
+use super::Refused;
+use super::finders::{self, Hits};
+use super::gate::Hints;
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::Look;
-
-use super::Refused;
-use super::finders::{self, Hits};
-use super::hints::Hints;
 
 /// Names of the built-in patterns.
 pub const BUILT_IN: [&str; 5] = ["email", "phone", "card", "key", "bearer"];

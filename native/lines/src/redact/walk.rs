@@ -3,14 +3,12 @@
 //! Invariants: no recursion except into the JSON of a string, [`MAX_NESTED`] deep; invalid JSON is never taken for a
 //! document. Each byte is read a fixed number of times.
 
-use std::ops::Range;
-
-use crate::json::lex::{is_string, string_end};
-
-use super::hints::Hints;
+use super::gate::Hints;
 use super::paths::{Found, State};
 use super::view::View;
 use super::{Edits, FIELD, Rules};
+use crate::json::lex::{is_string, string_end};
+use std::ops::Range;
 
 /// How deep a line may nest; the encoder's own limits are below.
 const MAX_DEPTH: usize = 512;

@@ -13,7 +13,7 @@
 //! A name without a place counts as `_OTHER`. A place is never taken away: the meaning of a counter does not change.
 
 use super::observe::{InferenceRequest, OTHER_NAME};
-use crate::json::text::unescape;
+use crate::json::escape::unescape;
 use request::outcome::Outcome;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 

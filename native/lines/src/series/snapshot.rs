@@ -4,8 +4,7 @@ use super::engines::{self, EngineState};
 use super::histogram::{EXEMPLAR_BUCKETS, WORDS};
 use super::labels::{MAX_SERIES, OPERATIONS, OUTCOMES, text};
 use super::observe::OTHER_NAME;
-use super::routes::{self, RouteCounts};
-use super::tenants::{self, TenantCounts};
+use super::routes::{self, RouteCounts, TenantCounts};
 use super::{ExemplarWords, FILE_NAME, HEAD_BYTES, MAGIC, Numbers, Page, VERSION};
 use queue::lock::open;
 use queue::sigbus;
@@ -91,7 +90,7 @@ fn read_page(page: &Page) -> io::Result<Snapshot> {
     let (models, errors) = (page.names.models.read(), page.names.errors.read());
     let (outcomes, tenants, routes, numbers): (_, _, _, Vec<_>) = page.generation.read(|copy| {
         let numbers = page.copies[copy][..len].iter().map(Numbers::read).collect();
-        let tenants = tenants::read(&page.tenant_names, &page.tenants[copy]);
+        let tenants = routes::read_tenants(&page.tenant_names, &page.tenants[copy]);
         (page.outcomes[copy].read(), tenants, routes::numbers(&page.route_names, &page.routes[copy]), numbers)
     });
     let routes = routes::read(&page.route_names, &routes);

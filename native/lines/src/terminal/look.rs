@@ -1,10 +1,7 @@
 //! What is shown of a record, and in which order.
 
-use super::layout::{INDENT, Layout, Piece, Style, cut, width};
-use super::record::{Record, text};
-use super::safe::{is_plain_word, limited, safe};
-use super::stack::Block;
-use super::times::{duration, three_digits};
+use super::record::{Record, is_plain_word, limited, safe, text};
+use super::{Block, INDENT, Layout, Piece, Style, cut, duration, three_digits, width};
 
 const LEVEL_WIDTH: usize = 5;
 const METHOD_WIDTH: usize = 4;

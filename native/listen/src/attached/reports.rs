@@ -4,16 +4,24 @@
 //! Both are noted in the queue's header when the sink has them. A leader that dies before that leaves the lines to its
 //! successor, which finds them where it looks for released records ([`crate::takeover`]).
 
-use super::QueueReader;
+use super::{QueueReader, UNKNOWN_SEVERITY};
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
 use queue::event::EventSchema;
-use queue::layout::{Reason, SAMPLED_OUT};
+use queue::layout::{DroppedCounts, Reason, SAMPLED_OUT, level_index};
+use queue::published::totals::{self, Totals, TotalsWords};
 use queue::queue_file::QueueCounts;
 use queue::record::Scratch;
 use queue::severity::{ERROR, INFO, WARN};
+use request::fields;
+use request::in_flight::facts::SlotFacts;
+use request::in_flight::terminal;
+use request::outcome::Outcome;
+use ring::slots::{self, Slot};
+use segments::line;
 use segments::segment::Utc;
-use segments::spans::{Lost, lost_json, reasons_json};
+use segments::segment_account::{Lost, lost_json, reasons_json};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Runs of lost records that one `log.dropped` names; for further runs, it reports only the number of records.
@@ -169,6 +177,108 @@ impl QueueReader {
         if self.reports.ended {
             self.file.note_end_reported();
         }
+    }
+
+    // The end of a dead process's requests in flight (P5): each gets its terminal record, in the process's own ring.
+    //
+    // There the record has a sequence, and the rules for every record apply: it is counted, goes to all sinks, and is
+    // written exactly once whenever the listener dies. The recovering listener does the same steps in a slot as the owner
+    // would have done, so that the next listener decides by the same rule whether the record is there.
+
+    /// The owner is dead: finds the requests that have their record already.
+    pub(super) fn settle_requests(&self) {
+        let ring = self.file.ring();
+        for slot in self.file.slots().iter() {
+            slot.settle_end(|sequence| slots::is_committed(&ring, sequence));
+            if !slot.is_taken() {
+                slot.wipe();
+            }
+        }
+        self.count_requests();
+    }
+
+    /// Whether a request of this queue may still need its record.
+    pub(super) fn has_requests(&self) -> bool {
+        self.file.slots().taken() > 0
+    }
+
+    /// Whether something is left to do for a queue that is closed or whose owner has died.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let waits_for_owner = self.orphaned.is_none() && self.file.ring().is_drained() && self.has_requests();
+        self.is_ending() && !waits_for_owner
+    }
+
+    /// Once every record that a dead owner committed is written: puts a terminal record into its ring for each request
+    /// in flight, as many as have room. If the owner had closed its queue, the shutdown cut them off.
+    pub fn end_requests(&mut self) {
+        let file = Arc::clone(&self.file);
+        let ring = file.ring();
+        if self.orphaned.is_none() || !ring.is_drained() || self.read != ring.tail() || !self.has_requests() {
+            return;
+        }
+        self.read_schemas();
+        let known = self.plans.iter().flatten().filter(|plan| plan.is_request());
+        let mut schemas: Vec<EventSchema> = known.map(|plan| plan.schema.clone()).collect();
+        if schemas.is_empty() {
+            schemas = fields::schemas();
+        }
+        let outcome = if ring.is_closed() { Outcome::ServerShutdown } else { Outcome::ProcessDied };
+        let signs = file.slots().iter().map(|slot| slot.last_sign());
+        // A request without chunks gives no sign while the process works on it.
+        let last_sign = signs.max().unwrap_or(0).max(self.seen_alive);
+        for slot in file.slots().iter().filter(Slot::is_open) {
+            let record = terminal::record(slot, outcome, last_sign, &schemas);
+            if !slots::end_request(slot, ring, &record, |_| ()) {
+                break;
+            }
+            slot.wipe();
+        }
+        self.count_requests();
+    }
+
+    /// The owner may have died between a step and its count.
+    fn count_requests(&self) {
+        self.file.header().in_flight.store(self.file.slots().taken() as u64, Ordering::Relaxed);
+    }
+
+    // A queue whose file was cut to nothing while it was mapped: only its last known counts are left.
+
+    fn accepted(&self) -> u64 {
+        self.seen.max(self.sequence)
+    }
+
+    /// Accepted records, as far as known, that cannot be read any more.
+    fn lost_counts(&self) -> DroppedCounts {
+        let mut counts = DroppedCounts::default();
+        counts[Reason::Corrupt as usize][level_index(UNKNOWN_SEVERITY)] = self.accepted().saturating_sub(self.released);
+        counts
+    }
+
+    /// Adds one `log.dropped` line about them; returns how many lines it added.
+    pub(super) fn report_lost(&mut self, batch: &mut Vec<u8>, encoder: &mut Encoder, now_unix_nano: u64) -> u64 {
+        self.at_end = true;
+        let (first, end) = (self.released, self.accepted());
+        if first >= end || std::mem::replace(&mut self.reported_lost, true) {
+            return 0;
+        }
+        let mut payload = Scratch::new();
+        payload.push_uint(end - first);
+        payload.push_json(reasons_json(&self.lost_counts()).as_bytes());
+        payload.push_json(lost_json(&[Lost { first, last: end - 1, reason: Reason::Corrupt }]).as_bytes());
+        self.push(batch, encoder, EventSchema::log_dropped(), (now_unix_nano, ERROR), &payload)
+    }
+
+    /// As `finish`: adds the known counts, and removes the file, which no process can open any more.
+    pub(super) fn finish_lost(&self, words: &TotalsWords) -> Option<QueueCounts> {
+        let boot_id = line::parse_boot_id(self.boot_id.as_bytes()).unwrap_or_default();
+        let (accepted, written, dropped) = (self.accepted(), self.released, self.lost_counts());
+        let known = Totals { queues: 1, accepted, written, dropped, ..Totals::default() };
+        if !totals::add_lost(words, self.file.path.parent()?, boot_id, &known) {
+            return None;
+        }
+        self.file.remove_name();
+        Some(QueueCounts { boot_id, pid: self.pid, accepted, written, dropped, in_queue: 0, ..self.counts() })
     }
 }
 

@@ -10,7 +10,6 @@ use crate::takeover::{self, Findings, Inquiry, Torn, Write};
 use queue::control::Control;
 use queue::event::SEGMENT_REPAIRED;
 use queue::queue_file::QueueFile;
-use queue::report;
 use queue::severity::WARN;
 use queue::system::{now_monotonic_nano, thread_cpu_nano};
 use std::io;
@@ -103,7 +102,7 @@ impl Desk {
     /// Reports a repair; returns it if the report is refused.
     fn unreported(&self, torn: Torn) -> Option<Torn> {
         let queue = self.reports.as_deref();
-        let is_reported = queue.is_some_and(|queue| report::put(queue, SEGMENT_REPAIRED, WARN, &torn.payload()));
+        let is_reported = queue.is_some_and(|queue| queue.put_report(SEGMENT_REPAIRED, WARN, &torn.payload()));
         (!is_reported).then_some(torn)
     }
 

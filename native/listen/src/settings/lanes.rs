@@ -1,12 +1,13 @@
 //! The settings of a lane's service: its queue, its listener and its sinks.
 
-use super::{Host, Settings, console, rules};
+use super::{Host, Settings, rules};
 use crate::housekeeper::{Compression, HousekeepingSettings};
 use crate::leader::ListenerSettings;
 use crate::service::Service;
+use crate::settings;
 use crate::sink::file::{ChainSettings, DurableSettings, FileSinkConfig};
 use crate::sink::{DeliverySettings, SinkSettings};
-use lines::names::Semconv;
+use lines::catalogue::Semconv;
 use parameters::keys;
 use queue::producer::QueueSettings;
 use request::budget::Budget;
@@ -244,7 +245,7 @@ impl Settings {
     }
 
     fn console(&self) -> Option<SinkSettings> {
-        console::console(&self.values.console, std::io::stderr().is_terminal(), |name| std::env::var(name).ok())
+        settings::console(&self.values.console, std::io::stderr().is_terminal(), |name| std::env::var(name).ok())
     }
 
     fn housekeeping(

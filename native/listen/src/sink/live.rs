@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::os::Os;
 use super::whole_lines;
+use segments::segment::LiveLock;
 use segments::segment_account::SegmentAccount;
-use segments::segment_lock::LiveLock;
 
 /// The consequence of a failed append for the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

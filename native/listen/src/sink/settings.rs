@@ -1,8 +1,7 @@
 //! The sinks by their names in the configuration, and how each is opened.
 
-use super::console::{self, ConsoleSink};
-use super::datagram::DatagramSink;
-use super::unix::UnixSink;
+use super::datagram::{DatagramSink, UnixSink};
+use super::stdout::{self, ConsoleSink};
 use super::{FileSink, FileSinkConfig, NullSink, OpenError, Sink, StdoutSink};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -75,7 +74,7 @@ impl SinkSettings {
             Self::Stderr => "stderr".to_owned(),
             Self::Udp(address) => format!("udp://{address}"),
             Self::Unix(path) => format!("unix://{}", path.display()),
-            Self::Console { .. } => console::NAME.to_owned(),
+            Self::Console { .. } => stdout::NAME.to_owned(),
             Self::Null => "null".to_owned(),
             Self::Other(other) => other.name.clone(),
         }

@@ -20,13 +20,11 @@ use queue::published::sinks::SinkState;
 use std::borrow::Cow;
 use std::time::Duration;
 
-mod answer;
-mod recent;
-mod watch;
-
 pub use answer::{Answer, liveness, producers, readiness};
-use recent::Recent;
 pub use watch::{HealthWatch, Watched};
+
+mod answer;
+mod watch;
 
 /// How long refused records and failed writes count as recent, and how far back the drain rate is measured.
 pub const MEMORY_S: f64 = 60.0;

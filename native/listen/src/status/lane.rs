@@ -2,7 +2,7 @@
 
 use super::health::FailingSink;
 use crate::service::Service;
-use crate::sink::{Now, console};
+use crate::sink::{Now, stdout};
 use queue::control::Control;
 use queue::inspect::{self, QueueSnapshot};
 use queue::lock::Holder;
@@ -83,7 +83,7 @@ impl LaneState {
 
 fn failing(sink: &SinkWords, unix_nano: u64) -> Option<FailingSink> {
     sink.role()?;
-    if sink.name() == console::NAME {
+    if sink.name() == stdout::NAME {
         // Somebody has stopped or closed a terminal.
         return None;
     }

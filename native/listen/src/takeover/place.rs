@@ -10,8 +10,8 @@ use segments::chain::{self, Value};
 use segments::compress;
 use segments::json;
 use segments::line::LinePrefix;
+use segments::segment;
 use segments::segment::{Form, SegmentName};
-use segments::segment_lock;
 use segments::segment_store::{Inventory, RealStore};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -147,7 +147,7 @@ impl Plain {
 
     /// Whether a process is writing it.
     pub fn has_writer(&self) -> bool {
-        !segment_lock::try_lock(&self.file).unwrap_or(true)
+        !segment::try_lock(&self.file).unwrap_or(true)
     }
 
     /// Why nothing may ever be cut off it, if so.

@@ -1,6 +1,6 @@
 //! The reader of a queue when names are removed: the lock's, the queue's, and that of the page that all share.
 
-use super::gone::remove;
+use super::external::remove;
 use super::{emit_span, open};
 use crate::support::{
     INFO, Memory, PATIENCE, Place, dense, emit, emit_each, listener_settings, numbers, open_producer, wait_until,

@@ -1,13 +1,21 @@
 //! Which segments are removed: by age, by quota, never a live segment, never a foreign file; and that removals are
 //! reported.
 
-use super::bench::{Bench, Failing, Fault, moment, name};
+use super::{Bench, Failing, Fault, PREFIX, moment, name, quota};
+use crate::support::{INFO, PATIENCE, emit, listener_settings, queue_settings, register, wait_until};
+use listen::housekeeper::HousekeepingSettings;
+use listen::leader::ListenerSettings;
+use listen::service::Service;
+use listen::sink::{FileSinkConfig, SinkSettings};
 use queue::lock::{Attempt, ProcessLock};
 use segments::retention::Removed;
-use segments::segment_lock;
+use segments::segment;
 use segments::segment_store::RealStore;
+use segments::verify::{Request, verify};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -97,7 +105,7 @@ fn a_reader_that_looks_for_the_writer_does_not_pass_for_one() {
     let mut bench = Bench::new();
     bench.segments(3);
     let reader = fs::File::open(bench.path(&name(1))).unwrap();
-    assert!(segment_lock::try_lock(&reader).unwrap());
+    assert!(segment::try_lock(&reader).unwrap());
     bench.limits.quota_bytes = 20;
     bench.round(10);
     assert_eq!(bench.files(), [name(2), name(3)], "else a younger one would go in its place");
@@ -273,4 +281,118 @@ fn whatever_call_fails_what_is_removed_is_counted_and_reported_and_the_next_roun
             break;
         }
     }
+}
+
+// The end of a listener: the quota holds after its last drain, and the record of the removal is in the log.
+
+const ROTATE_BYTES: u64 = 1200;
+const QUOTA_BYTES: u64 = 4 * ROTATE_BYTES;
+const RECORDS: u64 = 200;
+
+fn open(path: &Path) -> Arc<Service> {
+    let (queues, segments) = (path.join("queues"), path.join("segments"));
+    let directories = (vec![segments.clone()], (vec![], segments.clone()));
+    let housekeeping = HousekeepingSettings::new(directories.0, PREFIX, quota(QUOTA_BYTES), None, directories.1);
+    let listener = ListenerSettings { housekeeping, flush_bytes: 300, ..listener_settings(&queues) };
+    let sink =
+        FileSinkConfig { rotate_bytes: ROTATE_BYTES, ..FileSinkConfig::new(segments, PREFIX, "0000000000000000") };
+    Service::open(queue_settings(&queues), listener, SinkSettings::File(sink), true).unwrap()
+}
+
+#[test]
+fn the_quota_holds_after_a_close_that_drained_more_and_the_books_balance() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("queues")).unwrap();
+    // Until the queue is closed another process leads: nothing is drained before, and no housekeeper removes anything.
+    let lock = ProcessLock::try_acquire(&place.path().join("queues/leader.lock"), true).unwrap();
+    let Attempt::Acquired(other) = lock else { panic!("nobody else leads") };
+    let service = open(place.path());
+    let event = register(&service.producer);
+    (0..RECORDS).for_each(|n| assert!(emit(&service.producer, event, INFO, 0, n)));
+    let closing = {
+        let service = Arc::clone(&service);
+        std::thread::spawn(move || service.close(PATIENCE))
+    };
+    wait_until("the queue is closed", || service.producer.queue().unwrap().file.ring().is_closed());
+    drop(other);
+    assert!(closing.join().unwrap());
+
+    let files = std::fs::read_dir(place.path().join("segments")).unwrap().map(|entry| entry.unwrap());
+    let segments = files.filter(|file| file.path().extension().is_some_and(|it| it == "jsonl"));
+    let bytes: u64 = segments.map(|file| file.metadata().unwrap().len()).sum();
+    // The report and the last footer come after the removal.
+    assert!(bytes <= QUOTA_BYTES + ROTATE_BYTES, "{bytes} bytes");
+    let request = Request {
+        directories: vec![place.path().join("segments")],
+        queue_directories: vec![place.path().join("queues")],
+        ..Request::default()
+    };
+    let report = verify(&request).unwrap();
+    assert_eq!(report["problems"], serde_json::json!([]), "{report}");
+    assert_eq!(report["totals"]["accepted"], RECORDS, "{report}");
+    let removed = report["totals"]["removed"].as_u64().unwrap();
+    assert!(removed > RECORDS / 2, "{report}");
+}
+
+// A segment that is not shipped yet stays, however old it is; only the quota removes it earlier.
+
+fn waiting_for(shippers: &[&str]) -> Bench {
+    let mut bench = Bench::new();
+    bench.segments(3);
+    bench.limits.retention = Duration::from_secs(60);
+    bench.waits_for = shippers.iter().map(|&name| name.to_owned()).collect();
+    bench
+}
+
+fn mark(bench: &Bench, number: u64, shipper: &str) {
+    bench.write(&format!("{}.shipped-{shipper}", name(number)), b"", number);
+}
+
+#[test]
+fn an_old_segment_stays_until_every_shipper_has_marked_it() {
+    let mut bench = waiting_for(&["kafka", "otlp"]);
+    mark(&bench, 1, "kafka");
+    mark(&bench, 2, "kafka");
+    mark(&bench, 2, "otlp");
+    mark(&bench, 3, "other");
+    bench.round(1000);
+    let marks = [format!("{}.shipped-kafka", name(1)), format!("{}.shipped-other", name(3))];
+    assert_eq!(bench.files(), [name(1), marks[0].clone(), name(3), marks[1].clone()], "2 is gone, with its marks");
+    mark(&bench, 1, "otlp");
+    bench.round(1000);
+    assert_eq!(bench.files(), [name(3), marks[1].clone()]);
+}
+
+#[test]
+fn the_quota_removes_what_is_not_shipped_and_says_so() {
+    let mut bench = waiting_for(&["kafka"]);
+    mark(&bench, 1, "kafka");
+    bench.limits = crate::housekeeping::quota(10);
+    bench.round(10);
+    assert_eq!(bench.files(), [name(3)]);
+    let reasons: Vec<&str> = bench.reported.iter().map(|(reason, _)| *reason).collect();
+    assert_eq!(reasons, ["quota", "unshipped"]);
+    assert_eq!(bench.words.segments_removed.each_ref().map(|word| word.load(Ordering::Relaxed)), [0, 1, 1]);
+}
+
+#[test]
+fn a_mark_of_a_segment_that_is_gone_is_removed() {
+    let mut bench = waiting_for(&[]);
+    mark(&bench, 7, "kafka");
+    bench.round(10);
+    assert_eq!(bench.files(), [name(1), name(2), name(3)]);
+}
+
+#[test]
+fn other_directories_wait_for_nobody() {
+    let mut bench = waiting_for(&["kafka"]);
+    let other = tempfile::TempDir::new().unwrap();
+    bench.other_directories.push(other.path().to_owned());
+    let path = bench.write(&name(1), b"{}\n", 1);
+    std::fs::copy(&path, other.path().join(name(1))).unwrap();
+    let then = std::fs::metadata(&path).unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(other.path().join(name(1))).unwrap().set_modified(then).unwrap();
+    bench.round(1000);
+    assert!(!other.path().join(name(1)).exists());
+    assert_eq!(bench.files().len(), 3);
 }

@@ -64,6 +64,48 @@ fn a_usual_part_is_recorded_as_if_it_had_been_read_and_one_behind_the_end_is_not
 }
 
 #[test]
+fn a_stream_of_usual_parts_keeps_what_the_others_say_wherever_they_are() {
+    let event = |rest: &str| {
+        format!("data: {{\"id\":\"chatcmpl-1\",\"model\":\"tiny\",\"choices\":[{rest}]}}\n\n").into_bytes()
+    };
+    let first = event(r#"{"index":0,"delta":{"role":"assistant","content":""}}"#);
+    let usual = event(r#"{"index":0,"delta":{"content":"word"}}"#);
+    let odd = event(r#"{"index":0,"delta":{"content":"word"},"service_tier":"flex"}"#);
+    let last = event(r#"{"index":0,"delta":{},"finish_reason":"length"}"#);
+    let usage =
+        b"data: {\"id\":\"chatcmpl-1\",\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":9}}\n\n";
+    let settings = settings();
+    let record = |takes_short_way: bool, usual_parts: usize, is_whole: bool| {
+        let mut observer = begin(&settings);
+        observer.capture_request(Content::Json, false, &settings);
+        observer.response_start(200, Some(Content::Stream), &settings);
+        let many = std::iter::repeat_n(&usual[..], usual_parts);
+        let parts = std::iter::once(&first[..]).chain(many.clone()).chain([&odd[..]]).chain(many);
+        let ends: &[&[u8]] = if is_whole { &[&last, usage, b"data: [DONE]\n\n"] } else { &[] };
+        for (at, part) in (1..).zip(parts.chain(ends.iter().copied())) {
+            let now = STARTED + at * MS;
+            if !(takes_short_way && observer.usual_part(part, now, &settings)) {
+                observer.any_part(part, true, now, &settings);
+            }
+        }
+        if is_whole {
+            observer.any_part(b"", false, STARTED + 900 * MS, &settings);
+        }
+        finished(observer, if is_whole { Ending::Returned } else { Ending::Disconnected("") }, &settings)
+    };
+    for (usual_parts, is_whole) in [(3, true), (3, false), (60, true), (60, false)] {
+        let (short, read) = (record(true, usual_parts, is_whole), record(false, usual_parts, is_whole));
+        assert_eq!(short, read, "{usual_parts} {is_whole}");
+        assert_eq!(
+            (&short["gen_ai.response.model"], &short["gen_ai.response.id"]),
+            (&json!("tiny"), &json!("chatcmpl-1"))
+        );
+        let (tokens, reasons) = (&short["gen_ai.usage.output_tokens"], &short["gen_ai.response.finish_reasons"]);
+        assert_eq!((tokens.as_u64(), reasons.is_array()), (is_whole.then_some(9), is_whole));
+    }
+}
+
+#[test]
 fn a_gap_beyond_32_bits_is_capped_in_the_timeline_only() {
     let settings = settings();
     let mut observer = answered(200, &[b"a"], false, &settings);

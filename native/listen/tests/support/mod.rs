@@ -209,7 +209,7 @@ pub fn listener_settings(directory: &Path) -> ListenerSettings {
         housekeeping: None,
         redaction: None,
         hash_key: None,
-        semconv: lines::names::Semconv::default(),
+        semconv: lines::catalogue::Semconv::default(),
         provider: None,
         tenants: Vec::new(),
         line_end: String::new(),

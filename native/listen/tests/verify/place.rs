@@ -13,8 +13,8 @@ use queue::published::housekeeping::HousekeepingWords;
 use queue::record::Scratch;
 use queue::system::now_unix_nano;
 use segments::chain::{Algorithm, Value as ChainValue};
-use segments::clock_steps::Moment;
 use segments::compress;
+use segments::retention::Moment;
 use segments::retention::{Limits, Removed};
 use segments::segment::{Form, SegmentName};
 use segments::segment_store::RealStore;
@@ -155,7 +155,7 @@ impl Place {
         payload.push_uint(removed.bytes);
         payload.push_str(&removed.oldest);
         payload.push_str(&removed.newest);
-        payload.push_json(segments::spans::spans_json(removed.spans.iter()).as_bytes());
+        payload.push_json(segments::segment_account::spans_json(removed.spans.iter()).as_bytes());
         assert!(producer.emit(event::SEGMENTS_REMOVED, 13, payload.as_slice()));
     }
 

@@ -3,9 +3,9 @@
 //! Each has the retention of the configuration for itself, and all together may have a number of bytes: beyond that the
 //! directory that was written longest ago loses its segments first. Removals are reported on stderr and counted.
 
-use super::super::rounds::say;
 use super::pattern::{Pattern, subdirectories};
 use super::served::become_owner;
+use crate::listeners::say;
 use listen::housekeeper::{HousekeepingSettings, Rounds};
 use listen::settings::Settings;
 use queue::published::housekeeping::{HousekeepingWords, Reason};

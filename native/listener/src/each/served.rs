@@ -1,11 +1,11 @@
 //! One queue directory that is served: its listeners, on a thread that acts as the user that owns it.
 
-use super::super::cleaning;
-use super::super::configuration::Configuration;
 use super::super::host::Host;
 use super::super::listeners::{Counts, Listeners};
-use super::super::rounds::{DRAIN_LOOK, LOOK, SHARE_OF_LAST_ROUND};
 use super::pattern::Found;
+use crate::control;
+use crate::listeners::{DRAIN_LOOK, LOOK, SHARE_OF_LAST_ROUND};
+use crate::options::Configuration;
 use listen::settings::Settings;
 use listen::sink::Now;
 use listen::status::health::{Health, HealthWatch};
@@ -220,7 +220,7 @@ impl Work {
     fn forget(&self, listeners: &Listeners) -> End {
         listeners.close(Instant::now() + self.settings.values.drain_deadline_s);
         self.count(listeners);
-        match cleaning::remove(&self.found.path) {
+        match control::remove_directory(&self.found.path) {
             Ok(None) => End::Forgotten,
             Ok(Some(why)) => End::Refused(format!("its servers have ended, and it stays: {why}")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => End::Forgotten,

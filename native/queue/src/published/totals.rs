@@ -9,7 +9,7 @@
 use crate::layout::{Dropped, DroppedCounts, LEVELS, REASONS, SAMPLED_OUT};
 use crate::lock::{Attempt, Holder, ProcessLock};
 use crate::queue_file::{self, QueueFile};
-use crate::two_copies::Generation;
+use crate::shared_page::Generation;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

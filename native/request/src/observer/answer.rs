@@ -40,7 +40,9 @@ impl Observer {
             self.is_json = self.has_facts && content == Content::Json;
             let facts =
                 if self.has_facts { (settings.capture_head_bytes, settings.capture_tail_bytes) } else { (0, 0) };
-            self.response_body = settings.texts.response(content, !self.wants_output, facts).map(Box::new);
+            let captured = settings.texts.response(content, !self.wants_output, facts);
+            self.keeps_usual_parts = captured.as_ref().is_some_and(Captured::keeps_usual_parts);
+            self.response_body = captured.map(Box::new);
         }
     }
 
@@ -75,7 +77,9 @@ impl Observer {
             return false;
         }
         self.bytes_out += bytes.len() as u64;
-        if let Some(capture) = &mut self.response_body {
+        if self.keeps_usual_parts
+            && let Some(capture) = &mut self.response_body
+        {
             capture.push(bytes);
         }
         let keeps_gap = mode == Chunks::Timeline || self.watched.is_some();

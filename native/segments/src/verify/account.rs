@@ -3,9 +3,9 @@
 
 use super::intervals::{Doubled, Gap, Interval, Stretch, explain, walk};
 use super::listing::Listed;
-use super::report::{Problem, path_of};
 use super::reported::{ReportedLosses, sum_of};
 use super::scan::Run;
+use super::{Problem, path_of};
 use crate::segment::{SegmentName, Utc};
 use queue::event::COMMAND;
 use queue::inspect::QueueSnapshot;
@@ -236,7 +236,7 @@ impl<'a> Account<'a> {
         if let Some(ended) = &self.reported.ended {
             return ended.reasons.clone();
         }
-        let counted = self.queue.as_ref().map(|queue| crate::spans::reasons_json(&queue.counts.dropped));
+        let counted = self.queue.as_ref().map(|queue| crate::segment_account::reasons_json(&queue.counts.dropped));
         counted.map_or_else(
             || self.reported.last_reasons.clone(),
             |json| crate::json::read(json.as_bytes()).unwrap_or_default(),

@@ -3,7 +3,7 @@
 use super::intervals::Interval;
 use crate::line;
 use crate::segment::SegmentName;
-use crate::segment_spans::read_span;
+use crate::segment_account::read_span;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 

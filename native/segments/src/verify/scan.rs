@@ -1,13 +1,12 @@
 //! Reads one segment: its sequences, its rare lines, and whether it matches its footer.
 
+use super::Problem;
 use super::listing::Listed;
-use super::report::Problem;
 use crate::chain::{self, ALGORITHMS, Algorithm, Broken, Chain, START, Value as ChainValue};
 use crate::json;
 use crate::line::{self, LONGEST_LINE, LinePrefix, Piece, Process};
-use crate::segment::Form;
-use crate::segment_lock;
-use crate::segment_spans;
+use crate::segment::{self, Form};
+use crate::segment_account;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -61,7 +60,7 @@ pub struct Found {
     pub links: Option<Links>,
     /// The segment before it that its listener gave up, as its header says.
     pub abandoned: Option<u64>,
-    pub problems: Vec<Problem>,
+    pub(super) problems: Vec<Problem>,
 }
 
 /// Reads a segment; None if it is gone.
@@ -84,7 +83,7 @@ pub fn scan(listed: &Listed, key: Option<ChainValue>) -> io::Result<Option<Found
     };
     if let Some(file) = file {
         // Checked before it is read: an unfinished line in a segment without a writer stays unfinished.
-        let live = !segment_lock::try_lock(&file).unwrap_or(true);
+        let live = !segment::try_lock(&file).unwrap_or(true);
         let reading = Reading::new(listed, key);
         return Ok(Some(Found { live, ..reading.read(file) }));
     }
@@ -386,7 +385,7 @@ impl<'a> Reading<'a> {
         for run in &self.found.runs {
             *found.entry(run.boot_id).or_default() += run.last - run.first + 1;
         }
-        for span in segment_spans::read_footer(footer).unwrap_or_default() {
+        for span in segment_account::read_footer(footer).unwrap_or_default() {
             let short = span.records.saturating_sub(found.get(&span.boot_id).copied().unwrap_or(0));
             if short > 0 {
                 self.found.short.insert(span.boot_id, short);

@@ -1,7 +1,7 @@
 //! The keys of bodies that name texts, and those of values that belong to texts.
 
+use crate::extract::keys::DocumentKey;
 use crate::extract::keys::key_of;
-use crate::extract::scan::DocumentKey;
 
 /// Levels of a body that contain texts: `[].candidates[].content.parts[].functionCall.args{}`.
 pub const LEVELS: usize = 9;

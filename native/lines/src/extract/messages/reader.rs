@@ -5,11 +5,9 @@
 //! without its outer keys is followed if the inner members show what it is: a message has a role or a type, a choice its
 //! index or finish reason.
 
-use super::event::Event;
-use super::found::Found;
 use super::names::{LEVELS, Name};
-use super::parts::{Kind, Message, Numbers, Part, Piece};
-use crate::extract::scan::Visit;
+use super::parts::{Event, Found, Kind, Message, Numbers, Part, Piece};
+use crate::extract::keys::Visit;
 use crate::json::lex::{Resume, Scalar};
 
 /// A longer text is neither a role nor a type, an id or a name.

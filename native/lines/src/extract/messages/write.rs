@@ -8,7 +8,6 @@ use super::UnknownStreams;
 use super::media::{self, DataUrl, ELLIPSIS, digest, digest_base64};
 use super::parts::{Kind, Message, Part, Piece};
 use crate::extract::facts::MAX_TEXT_BYTES;
-use crate::json::text;
 use crate::json::{escape, number};
 use queue::record::BodyText;
 
@@ -173,7 +172,7 @@ impl Writer<'_> {
         push_modality(out, modality);
         if media_type.is_empty() && !format.is_empty() {
             let mut guess = [modality.as_bytes(), b"/"].concat();
-            text::unescape_onto(&mut guess, &format[..format.len().min(32)]);
+            escape::unescape_onto(&mut guess, &format[..format.len().min(32)]);
             media::push_media_type(out, &guess);
         } else {
             media::push_media_type(out, media_type);
@@ -206,14 +205,14 @@ impl Writer<'_> {
 fn push_piece(out: &mut Vec<u8>, piece: &Piece<'_>) {
     let mut raw = piece.raw;
     if piece.lacks_start {
-        raw = if piece.is_plain { text::without_cut_character(raw) } else { text::without_cut_start(raw) };
+        raw = if piece.is_plain { escape::without_cut_character(raw) } else { escape::without_cut_start(raw) };
     }
     if piece.is_plain {
         // A cut character becomes U+FFFD; nothing else is lost.
-        let kept = if piece.lacks_end { text::without_cut_last_character(raw) } else { raw };
+        let kept = if piece.lacks_end { escape::without_cut_last_character(raw) } else { raw };
         return out.extend_from_slice(kept);
     }
-    text::unescape_onto(out, if piece.lacks_end { text::without_cut_end(raw) } else { raw });
+    escape::unescape_onto(out, if piece.lacks_end { escape::without_cut_end(raw) } else { raw });
 }
 
 fn push_type(out: &mut Vec<u8>, name: &str) {
@@ -231,6 +230,6 @@ fn push_modality(out: &mut Vec<u8>, modality: &str) {
 /// A role, a name or an id, cut at a length that none has.
 fn push_short(out: &mut Vec<u8>, raw: &[u8]) {
     let mut plain = [0; MAX_TEXT_BYTES];
-    let (len, _) = text::unescape(raw, &mut plain);
+    let (len, _) = escape::unescape(raw, &mut plain);
     escape::push_string(out, &plain[..len]);
 }

@@ -42,8 +42,8 @@ pub fn buckets(series: &RouteCounts) -> (Vec<Bucket>, f64) {
 #[cfg(test)]
 mod tests {
     use super::{BOUNDS_S, RouteCounts, family};
-    use crate::status::metrics::accept::choose;
     use crate::status::metrics::text;
+    use crate::status::metrics::text::choose;
 
     #[test]
     fn a_series_has_cumulated_buckets_and_three_labels_of_which_two_can_be_empty() {

@@ -1,7 +1,6 @@
 //! Families as text: OpenMetrics 1.0.0, or Prometheus's text format 0.0.4; byte for byte as prometheus_client writes
 //! them.
 
-use super::accept::Format;
 use super::family::{Family, Kind, Sample};
 use crate::status::number::{go, python};
 use lines::series::Exemplar;
@@ -83,4 +82,108 @@ fn escaped(value: &str) -> Cow<'_, str> {
         return value.into();
     }
     value.replace('\\', "\\\\").replace('\n', "\\n").replace('"', "\\\"").into()
+}
+
+/// How the metrics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Format {
+    /// OpenMetrics 1.0.0, with exemplars; else Prometheus's text format.
+    pub is_openmetrics: bool,
+    /// With each underscore of a name twice, as the escaping `dots` requires. The other kinds of escaping leave these
+    /// names as they are, since nothing in them needs it.
+    pub doubles_underscores: bool,
+}
+
+/// A format and its content type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    pub format: Format,
+    pub content_type: String,
+}
+
+const OPENMETRICS: &str = "application/openmetrics-text";
+/// The oldest version that has a content type of its own.
+const FIRST_VERSION: &[u64] = &[1, 0, 0];
+
+/// Chooses by the header's value; empty: there was none.
+#[must_use]
+pub fn choose(accept: &str) -> Chosen {
+    let plain = || chosen(false, "", "text/plain; version=0.0.4; charset=utf-8".to_owned());
+    accept.split(',').find_map(choose_one).unwrap_or_else(plain)
+}
+
+fn choose_one(accepted: &str) -> Option<Chosen> {
+    let mut parts = accepted.split(';');
+    let kind = parts.next()?.trim();
+    let (version, escaping) = (parameter(parts.clone(), "version"), escaping(parts));
+    let is_known =
+        version.is_some_and(|version| parsed(version).is_some_and(|parsed| parsed.as_slice() >= FIRST_VERSION));
+    match (kind, version.filter(|version| !version.is_empty())) {
+        (OPENMETRICS, None) => Some(chosen(true, "", format!("{OPENMETRICS}; version=1.0.0; charset=utf-8"))),
+        (OPENMETRICS, Some(version)) if is_known => {
+            let kind = format!("{OPENMETRICS}; version={version}; charset=utf-8; escaping={escaping}");
+            Some(chosen(true, escaping, kind))
+        }
+        ("text/plain", Some(_)) if is_known => {
+            Some(chosen(false, escaping, format!("text/plain; version=1.0.0; charset=utf-8; escaping={escaping}")))
+        }
+        _ => None,
+    }
+}
+
+fn chosen(is_openmetrics: bool, escaping: &str, content_type: String) -> Chosen {
+    Chosen { format: Format { is_openmetrics, doubles_underscores: escaping == "dots" }, content_type }
+}
+
+fn escaping<'a>(parts: impl Iterator<Item = &'a str>) -> &'a str {
+    let known = ["allow-utf-8", "underscores", "dots", "values"];
+    parameter(parts, "escaping").filter(|name| known.contains(name)).unwrap_or("underscores")
+}
+
+fn parameter<'a>(mut parts: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+    parts.find_map(|part| part.trim().split_once('=').filter(|(key, _)| *key == name)).map(|(_, value)| value)
+}
+
+fn parsed(version: &str) -> Option<Vec<u64>> {
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    version.split('.').map(|part| Some(part).filter(is_number)?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::choose;
+
+    #[test]
+    fn the_first_format_that_is_known_here_is_taken() {
+        let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        let plain = "text/plain; version=0.0.4; charset=utf-8";
+        for (accept, content_type, doubles) in [
+            ("", plain.to_owned(), false),
+            ("*/*", plain.to_owned(), false),
+            ("text/plain", plain.to_owned(), false),
+            ("text/plain;version=0.0.4", plain.to_owned(), false),
+            ("application/openmetrics-text", openmetrics.to_owned(), false),
+            (" application/openmetrics-text ; q=1", openmetrics.to_owned(), false),
+            ("application/openmetrics-text; version=", openmetrics.to_owned(), false),
+            ("application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5", plain.to_owned(), false),
+            ("application/openmetrics-text;version=1", plain.to_owned(), false),
+            ("application/openmetrics-text;version=new", plain.to_owned(), false),
+            ("application/openmetrics-text;version=1.0.0", format!("{openmetrics}; escaping=underscores"), false),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=1.0.0;q=0.5",
+                format!("{openmetrics}; escaping=allow-utf-8"),
+                false,
+            ),
+            ("application/openmetrics-text;escaping=dots;version=1.0.0", format!("{openmetrics}; escaping=dots"), true),
+            (
+                "text/plain;version=1.0.0;escaping=unheard-of",
+                "text/plain; version=1.0.0; charset=utf-8; escaping=underscores".to_owned(),
+                false,
+            ),
+        ] {
+            let chosen = choose(accept);
+            assert_eq!((chosen.content_type, chosen.format.doubles_underscores), (content_type, doubles), "{accept}");
+            assert_eq!(chosen.format.is_openmetrics, choose(accept).content_type.starts_with("application"));
+        }
+    }
 }

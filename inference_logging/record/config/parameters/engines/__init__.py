@@ -1,1 +1,0 @@
-"""Additions of inference engines to the records."""

@@ -1,1 +1,0 @@
-"""What the middleware answers by itself: health and metrics."""

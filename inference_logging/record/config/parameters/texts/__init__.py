@@ -1,1 +1,0 @@
-"""The texts of requests and responses: what is kept of them, and what is replaced."""

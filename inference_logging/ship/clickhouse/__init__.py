@@ -1,1 +1,0 @@
-"""ClickHouse as a destination: `schema` has its tables, `rows` a record's row, `destination` sends them."""
