@@ -184,7 +184,7 @@ class _Lines:
         self._path, self._of = path, dict(_lines(path))
 
     def located(self, problem: str) -> str:
-        """Return a problem, prefixed with file and line if its parameter stands in the file."""
+        """Return a problem, prefixed with file and line if its parameter is in the file."""
         name = re.match(r"[\w.]+", problem)
         is_elsewhere = "(environment " in problem or "(keyword)" in problem
         line = self._of.get(name[0]) if name is not None and not is_elsewhere else None

@@ -109,7 +109,7 @@ class LocalJournal:
             connected.send(b"")
         except OSError as error:
             self.close()
-            return Sent.failing(lines, error)
+            return Sent(lines, f"{self._path}: {error.strerror or error}", type(error).__name__)
         return Sent()
 
     @staticmethod

@@ -255,7 +255,7 @@ def test_a_wrong_statement_fails_with_the_engines_words_on_their_own_lines(
 @pytest.mark.parametrize(
     ("sql", "hint"),
     [
-        ("SELECT http.route FROM requests", 'A name with dots stands in double quotes, "http.route", and the whole'),
+        ("SELECT http.route FROM requests", 'Put a name with dots in double quotes, "http.route", and the whole'),
         ("SELECT 1 FROM requests WHERE k8s.pod.name = 'a'", 'in double quotes, "k8s.pod.name", and the whole'),
         ("SELECT gen_ai.request.model FROM requests", 'in double quotes, "gen_ai.request.model", and the whole'),
         ("SELECT status FROM requests", 'For status write "http.response.status_code".'),
@@ -284,7 +284,7 @@ def test_no_rows_are_said(form: str, directory: Path) -> None:
     assert done.code == 0
     assert done.err == "inference-logging query: no rows: 3 requests read, none matches\n"
     done = run("query", "SELECT pid FROM requests WHERE 'http.route' = '/'", str(directory), "--format", form)
-    assert done.err.endswith("""'http.route' is a text: the name of a column stands in double quotes, "http.route"\n""")
+    assert done.err.endswith("""'http.route' is a text: put the name of a column in double quotes, "http.route"\n""")
     assert run("query", "SELECT count(*) FROM requests", str(directory), "--format", form).err == ""
 
 

@@ -182,6 +182,7 @@ def test_what_a_journal_has_not_read_has_not_arrived(opened: Open, tmp_path: Pat
 def test_without_a_journal_everything_failed_and_nothing_raises(opened: Open, tmp_path: Path) -> None:
     sent = opened(ship_to=f"journald://{tmp_path}/missing").send(LINES)
     assert (list(sent.failed), sent.error_type) == (LINES, "FileNotFoundError")
+    assert sent.error == f"{tmp_path}/missing: No such file or directory"
 
 
 Start = Callable[[Any], Any]

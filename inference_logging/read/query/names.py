@@ -31,7 +31,7 @@ def hints(sql: str, error: str) -> Iterator[str]:
     dotted = [name for name in _DOTTED if f'"{name.partition(".")[0]}' in error]
     names = list(_named(sql, dotted, r"""(?<![\w."'])""", r"""(?![\w."'])"""))
     for name in names:
-        yield f"""A name with dots stands in double quotes, "{name}", and the whole statement in single ones."""
+        yield f"""Put a name with dots in double quotes, "{name}", and the whole statement in single quotes."""
     unknown = _UNKNOWN.search(error)
     if unknown is not None and not names:
         yield _instead(_in_full(sql, unknown[1]))
@@ -40,7 +40,7 @@ def hints(sql: str, error: str) -> Iterator[str]:
 def why_no_rows(connection: DuckDBPyConnection, sql: str) -> str:
     """Return why a statement had no rows."""
     for name in _named(sql, _DOTTED, "'", "'"):
-        return f"""'{name}' is a text: the name of a column stands in double quotes, "{name}\""""
+        return f"""'{name}' is a text: put the name of a column in double quotes, "{name}\""""
     named = named_tables(sql)
     records = {
         table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
