@@ -129,6 +129,20 @@ def test_service_and_redaction_are_those_of_the_pod_and_its_names_are_in_the_res
     assert all(path.name.startswith("search-") for path in (node.segments / "tools" / "a").glob("*.jsonl"))
 
 
+def test_a_pod_that_is_served_once_the_reason_is_gone_counts_as_refused_no_more(node: Node) -> None:
+    place = node.segments / "chat" / "a"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    node.produce("chat/a", range(5))
+    with node.listen() as sidecar:
+        sidecar.wait_for("directories=0 refused=1")
+        assert f"chat/a is not served: {place}: is no directory" in "\n".join(sidecar.lines)
+        place.unlink()
+        node.wait_for("chat/a", range(5))
+        sidecar.wait_for("directories=1 refused=0")
+        assert sidecar.stop() == 0
+
+
 def test_a_pod_that_expects_another_listener_is_refused_and_named_and_the_others_are_served(node: Node) -> None:
     node.produce("chat/elsewhere", range(5), directory="/somewhere/else")
     node.produce("chat/stdout", range(5), sink="stdout")

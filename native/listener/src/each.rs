@@ -178,9 +178,16 @@ impl Watch {
                 Err(sentence) => self.refuse(name, Some(sentence)),
             }
         }
-        let refused = self.refused.values().filter(|(why, _)| why.is_some()).count();
-        self.fleet.refused.store(refused, Ordering::Relaxed);
+        self.fleet.refused.store(self.refused_now(), Ordering::Relaxed);
         self.ended.look(names);
+    }
+
+    /// Those that were refused at the last try. What was served since stays noted, so that its reason is not repeated.
+    fn refused_now(&self) -> usize {
+        let members = self.fleet.members();
+        let is_refused =
+            |name: &String, why: &Option<String>| why.is_some() && !members.get(name).is_some_and(Served::is_open);
+        self.refused.iter().filter(|(name, (why, _))| is_refused(name, why)).count()
     }
 
     fn has_room(&mut self, name: &str) -> bool {

@@ -10,12 +10,12 @@ const SHOWN: usize = 20;
 /// The counts, each with its meaning.
 const COLUMNS: [(&str, &str); 7] = [
     ("accepted", "records that processes put into their queues"),
-    ("written", "stand in the segments"),
-    ("removed", "stood in segments that retention removed and reported"),
+    ("written", "are in the segments"),
+    ("removed", "were in segments that retention removed and reported"),
     ("lost", "torn or corrupt: a process was killed while it wrote them; counted"),
     ("in_queue", "wait in queues"),
-    ("missing", "are nowhere, and nothing explains it"),
-    ("doubled", "stand more than once"),
+    ("missing", "are missing without an explanation"),
+    ("doubled", "occur more than once"),
 ];
 const EXPLAINED: [&str; 3] = ["retention", "torn", "corrupt"];
 const ACCEPTED: [&str; 3] = ["torn", "corrupt", "shutdown_deadline"];

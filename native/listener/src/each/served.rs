@@ -17,6 +17,7 @@ use std::fs::{DirBuilder, Permissions, set_permissions, symlink_metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -46,6 +47,7 @@ pub enum End {
 pub struct Served {
     pub asks: Sender<Ask>,
     counts: Arc<Mutex<Counts>>,
+    is_open: Arc<AtomicBool>,
     thread: JoinHandle<End>,
 }
 
@@ -61,11 +63,17 @@ impl Served {
         }
         prepare(&settings, found)?;
         let (asks, asked) = channel();
-        let counts = Arc::default();
-        let work = Work { found: found.clone(), settings, forget_after, asked, counts: Arc::clone(&counts) };
+        let (counts, is_open) = (Arc::default(), Arc::default());
+        let shared = (Arc::clone(&counts), Arc::clone(&is_open));
+        let work = Work { found: found.clone(), settings, forget_after, asked, counts: shared.0, is_open: shared.1 };
         let thread = Builder::new().name("inference-each".to_owned()).spawn(move || work.run());
         let thread = thread.map_err(|error| format!("no thread can be started: {error}"))?;
-        Ok(Self { asks, counts, thread })
+        Ok(Self { asks, counts, is_open, thread })
+    }
+
+    /// Whether the directory was not refused: its listeners have started.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
     }
 
     /// Whether the thread has ended.
@@ -134,12 +142,14 @@ struct Work {
     forget_after: Duration,
     asked: Receiver<Ask>,
     counts: Arc<Mutex<Counts>>,
+    is_open: Arc<AtomicBool>,
 }
 
 impl Work {
     fn run(self) -> End {
         match self.open() {
             Ok((configuration, listeners)) => {
+                self.is_open.store(true, Ordering::Relaxed);
                 let watch = listeners.watch(&configuration);
                 self.serve(&listeners, &watch)
             }
