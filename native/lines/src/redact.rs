@@ -19,10 +19,10 @@
 
 use crate::json::escape::{self, unescape_onto};
 use crate::series::observe::InferenceRequest;
-use gate::{Gate, Hints};
+use gate::Gate;
 use memchr::memmem;
 use paths::{Paths, Spelled};
-use patterns::Patterns;
+use patterns::{Hints, Patterns};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;

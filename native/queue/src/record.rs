@@ -28,10 +28,12 @@
 
 use std::fmt;
 
+pub use copy::{append_short, copy_short};
 pub use room::{KeysLeft, LONGEST_KEY, MapKeys, Room};
 pub use values::{Gaps, GapsIter, Map, MapIter, Value, Values};
-pub use writer::{INLINE_BYTES, Scratch, append_short, copy_short};
+pub use writer::{INLINE_BYTES, Scratch};
 
+mod copy;
 mod room;
 mod values;
 mod writer;

@@ -15,13 +15,15 @@ mod account;
 mod chains;
 mod intervals;
 pub mod listing;
+mod reading;
 mod reported;
 pub mod scan;
 
 use crate::chain::Value as ChainValue;
 use account::{Account, Segments, Verdict};
-use listing::{Database, Listed, Reading};
+use listing::{Database, Listed};
 use queue::inspect::QueueSnapshot;
+use reading::Reading;
 use scan::Found;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -50,7 +52,7 @@ pub struct Request {
 /// A directory or a segment cannot be read.
 pub fn verify(request: &Request) -> io::Result<Value> {
     let begun = Instant::now();
-    let mut report = balance(listing::read(request)?, request);
+    let mut report = balance(reading::read(request)?, request);
     report["seconds"] = json!(begun.elapsed().as_secs_f64());
     Ok(report)
 }

@@ -6,7 +6,6 @@
 
 use super::Refused;
 use super::finders::{self, Hits};
-use super::gate::Hints;
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::Look;
@@ -38,6 +37,51 @@ const NAME_PARTS: [&str; 4] = ["token", "secret", "pass", "session"];
 /// Words with "pass" in them that have nothing to do with one.
 const NO_PASSWORDS: [&str; 8] =
     ["passage", "passed", "passenger", "passes", "passing", "passion", "passive", "compass"];
+
+/// What a text may contain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints(u8);
+
+impl Hints {
+    /// An at sign.
+    pub const AT: Self = Self(1);
+    /// Digits enough for a number of a card or a phone.
+    pub const DIGITS: Self = Self(2);
+    /// The beginning of a key or credentials, or their names.
+    pub const KEYS: Self = Self(4);
+    /// The name of a field.
+    pub const NAMES: Self = Self(8);
+    /// Escapes or percent-encoding that can hide any of the others.
+    pub const CODED: Self = Self(16);
+    /// A match of an expression of the configuration.
+    pub const CUSTOM: Self = Self(32);
+    /// The mark of a cut.
+    pub const CUT: Self = Self(64);
+
+    /// Anything at all.
+    pub const ALL: Self = Self(127);
+
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn add(&mut self, other: Self, is_there: bool) {
+        if is_there {
+            self.0 |= other.0;
+        }
+    }
+}
+
+impl std::ops::BitOr for Hints {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
 
 /// An expression of the configuration.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 //! Invariants: no recursion except into the JSON of a string, [`MAX_NESTED`] deep; invalid JSON is never taken for a
 //! document. Each byte is read a fixed number of times.
 
-use super::gate::Hints;
 use super::paths::{Found, State};
+use super::patterns::Hints;
 use super::view::View;
 use super::{Edits, FIELD, Rules};
 use crate::json::lex::{is_string, string_end};

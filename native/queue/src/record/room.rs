@@ -1,7 +1,7 @@
 //! Pushing of many small values in a row: the place of the next one is kept in a register, which it cannot be in a
 //! [`Scratch`](super::Scratch) behind a reference.
 
-use super::writer::copy_short;
+use super::copy::copy_short;
 use super::{Scratch, Tag};
 use std::marker::PhantomData;
 
