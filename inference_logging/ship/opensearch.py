@@ -97,7 +97,7 @@ def template(index: str) -> dict[str, Any]:
             "settings": {
                 "index.codec": "best_compression",
                 "index.refresh_interval": "5s",
-                # Of what other shippers send: a value that is not of its type is kept, and is not found.
+                # Other shippers may send a value that is not of its type: it is kept, and is not found.
                 "index.mapping.ignore_malformed": True,
             },
             "mappings": {"dynamic": False, "properties": FIELDS},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -70,7 +71,7 @@ class Limits(Protocol):
     ship_retry_s: float
 
 
-class Rounds:
+class Rounds(ABC):
     """A shipper's clock, and the counts that its metrics read."""
 
     def __init__(
@@ -105,9 +106,9 @@ class Rounds:
             return self._waiting_bytes()
         return 0
 
+    @abstractmethod
     def _waiting_bytes(self) -> int:
         """Return the same. Raises OSError."""
-        raise NotImplementedError
 
     def lag_s(self) -> float:
         """Return the age of the oldest that is being sent; 0: nothing is."""

@@ -46,7 +46,7 @@ _LOOK_S: Final = 0.5
 
 _ENDING: Final = frozenset({signal.SIGTERM})
 LIVES: Final = 2
-"""Of a pod: before the deploy and after it."""
+"""A pod lives before the deploy and after it."""
 _BEGIN: Final = struct.Struct("<d")
 _SLOT: Final = struct.Struct("<5Q")
 

@@ -6,6 +6,7 @@ import base64
 import gzip
 import ssl
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -18,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.ship.otelcol import attributes
 
 
-class HttpServer:
+class HttpServer(ABC):
     """Gives each request, unpacked, to ``respond``; one that came in part, as its sender was killed, is left alone."""
 
     def __init__(self, address: str = "127.0.0.1", context: ssl.SSLContext | None = None) -> None:
@@ -52,11 +53,11 @@ class HttpServer:
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
+    @abstractmethod
     def respond(
         self, method: str, path: str, headers: dict[str, str], content: bytes
     ) -> tuple[int, bytes, dict[str, str]]:
         """Return status, content and headers of the answer; the status 0: none."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Serve no more."""

@@ -77,7 +77,7 @@ async def _left(request: Request) -> None:
 
 
 _BUDGET_S: Final = 0.2
-"""Of one refresh, after which others have their turn."""
+"""A refresh takes at most this long; then others have their turn."""
 _PAUSE_S: Final = 0.2
 """Between two looks, once all is indexed."""
 _AFTER_ERROR_S: Final = 2.0

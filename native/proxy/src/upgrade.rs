@@ -119,9 +119,9 @@ impl std::error::Error for ServerLost {}
 
 /// The body of an answer.
 pub enum Passed {
-    /// Of a server that is reached by HTTP/1.1.
+    /// The server is reached by HTTP/1.1.
     Driven(Driven),
-    /// Of a server whose connection is a task of its own.
+    /// The connection to the server is a task of its own.
     Server(Incoming),
     Own(Option<Bytes>),
 }

@@ -368,7 +368,7 @@ mod tests {
             state(2.0, 89, 30.0, 5.0),
             state(3.0, 91, 30.0, 6.0),
             state(4.0, 61, f64::NAN, 7.0),
-            // Of other processes: one that began anew, and one that knows nothing of the scheduler.
+            // Other processes: one that began anew, and one that knows nothing of the scheduler.
             state(0.0, 5, 10.0, 8.0),
             state(0.0, 20, 10.0, 9.0),
             state(0.0, 1, 10.0, f64::NAN),
