@@ -1,6 +1,8 @@
 //! The timing of streams: chunks, gaps, timelines, and their memory.
 
 use super::*;
+use queue::record::BodyText;
+use request::capture::TextLimit;
 use request::fields::{CHUNKS_S, Engine, Exact, Usage};
 use request::observer::ExceptionTexts;
 use request::outcome::Abort;
@@ -102,6 +104,31 @@ fn a_stream_of_usual_parts_keeps_what_the_others_say_wherever_they_are() {
         );
         let (tokens, reasons) = (&short["gen_ai.usage.output_tokens"], &short["gen_ai.response.finish_reasons"]);
         assert_eq!((tokens.as_u64(), reasons.is_array()), (is_whole.then_some(9), is_whole));
+    }
+}
+
+#[test]
+fn a_captured_text_has_each_usual_part() {
+    let texts = |text| TextCapture { output: TextLimit { text, bytes: 1 << 14 }, ..TextCapture::default() };
+    for text in [BodyText::Written, BodyText::Hashed] {
+        let settings = ObserverSettings { texts: texts(text), ..settings() };
+        let record = |takes_short_way: bool| {
+            let mut observer = begin(&settings);
+            observer.capture_request(Content::Json, false, &settings);
+            observer.response_start(200, Some(Content::Stream), &settings);
+            for at in 1..=9 {
+                let now = STARTED + at * MS;
+                if !(takes_short_way && observer.usual_part(USUAL.as_bytes(), now, &settings)) {
+                    observer.any_part(USUAL.as_bytes(), true, now, &settings);
+                }
+            }
+            observer.any_part(b"", false, STARTED + 90 * MS, &settings);
+            finished(observer, Ending::Returned, &settings)
+        };
+        let read = record(false);
+        assert_eq!(record(true), read);
+        let messages = read["gen_ai.output.messages"].to_string();
+        assert_eq!(messages.contains(&"word".repeat(9)), text == BodyText::Written, "{read}");
     }
 }
 
