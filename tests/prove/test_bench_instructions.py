@@ -102,10 +102,11 @@ def test_the_native_modules_own_instructions_have_a_bound_of_their_own() -> None
     assert sentence == "GET, bare ASGI, per request: 103.0 native instructions are +3.0% above the bound of 100"
 
 
-def test_all_instructions_of_a_request_of_fastapi_may_differ_by_more() -> None:
+def test_of_a_request_of_fastapi_only_native_instructions_are_judged() -> None:
     bound = {"fastapi": row(1000)["get"]}
-    assert not list(bench_instructions.exceeded({"fastapi": row(1059, 101)["get"]}, bound, JUDGED))
-    assert len(list(bench_instructions.exceeded({"fastapi": row(1061, 103)["get"]}, bound, JUDGED))) == 2
+    assert not list(bench_instructions.exceeded({"fastapi": row(2000, 102)["get"]}, bound, JUDGED))
+    (sentence,) = bench_instructions.exceeded({"fastapi": row(2000, 103)["get"]}, bound, JUDGED)
+    assert "103.0 native instructions" in sentence
 
 
 def test_a_row_without_a_bound_fails() -> None:
