@@ -109,7 +109,7 @@ def process(
 
 
 class Child:
-    """A process that reads and prints lines, and whose CPU time is known exactly once it has ended."""
+    """A process that reads and prints lines."""
 
     def __init__(self, *command: str | Path, said: Path, **options: Any) -> None:
         """Start it in a group of its own, with ``options`` of ``Popen``; ``said`` takes its standard error."""
@@ -121,9 +121,7 @@ class Child:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
-        self.cpu_s, self._said, self._name = 0.0, said, " ".join(map(str, command[1:4]))
-        self.begun_s = time.time()
-        self.start_cpu_s: float | None = None
+        self._said, self._name = said, " ".join(map(str, command[1:4]))
 
     def say(self, text: str) -> None:
         """Write a line to it."""
@@ -136,31 +134,12 @@ class Child:
                 return found
         raise self._failure()
 
-    def note_start(self) -> None:
-        """Keep what it has used so far as what its start takes."""
-        if self.start_cpu_s is None and self._process.returncode is None:
-            self.start_cpu_s = cpu_s(self._process.pid)
-
-    @property
-    def work_cpu_s(self) -> float:
-        """What it has used after its start, once it has ended."""
-        return 0.0 if self.start_cpu_s is None else self.cpu_s - self.start_cpu_s
-
     def kill(self) -> None:
         """End it by SIGKILL, if it has not ended, and what is left of its group."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         if self._process.returncode is None:
             self._wait()
-
-    def stop(self) -> None:
-        """Ask it to end, as soon as it catches the signal: one that has just begun would die of it."""
-        status = Path(f"/proc/{self._process.pid}/status")
-        while not int(status.read_text().partition("SigCgt:")[2].split()[0], 16) >> signal.SIGTERM - 1 & 1:
-            if "zombie" in status.read_text():
-                raise self._failure()
-            time.sleep(0.01)
-        self._process.terminate()
 
     def end(self) -> None:
         """Let it read that nothing more comes, and wait until it has ended; raises ``RuntimeError`` if it fails."""
@@ -171,9 +150,7 @@ class Child:
             raise self._failure()
 
     def _wait(self) -> None:
-        _, status, used = os.wait4(self._process.pid, 0)
-        self.cpu_s = used.ru_utime + used.ru_stime
-        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._process.wait()
         with suppress(BrokenPipeError):
             self._input.close()
         self._output.close()

@@ -15,9 +15,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, cast
@@ -91,17 +90,12 @@ def newest(directory: Path = RESULTS) -> dict[str, Part]:
 def updated(text: str, parts: Mapping[str, Part]) -> str:
     """Return a page with the figures of ``parts`` between its marks; raises ``ValueError`` if it has none."""
     kinds = ((BEGIN, END, block), (BEGIN_COST, END_COST, cost), (BEGIN_PEERS, END_PEERS, comparison))
-    return between(text, [(begin, end, partial(write, parts)) for begin, end, write in kinds])
-
-
-def between(text: str, kinds: Sequence[tuple[str, str, Callable[[], str]]]) -> str:
-    """Return a page with what is written between each pair of its marks; raises ``ValueError`` if it has none."""
     present = [(begin, end, write) for begin, end, write in kinds if begin in text and end in text.partition(begin)[2]]
     if not present:
         raise ValueError(f"the marks are missing: {', or '.join(f'{begin} … {end}' for begin, end, _ in kinds)}")
     for begin, end, write in present:
         before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n\n{write()}\n\n{end}{rest.partition(end)[2]}"
+        text = f"{before}{begin}\n\n{write(parts)}\n\n{end}{rest.partition(end)[2]}"
     return text
 
 

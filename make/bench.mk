@@ -64,10 +64,6 @@ bench-parsl: parsl ### Measure what logging costs a task of Parsl, beside its ow
 bench-view: build ### Measure the table of segments over 2 GB that it makes: first rows, filters, memory, and query (three minutes)
 	$(PYTHON) -m loadtests.view.bench_view $(BENCH_OPTIONS)
 
-simulate-fleet: build ### Let 1 to 1,000 pods ship to a real Kafka while brokers, a zone and all pods die; write loadtests/results/fleet/README.md (not in CI; half an hour, 10 GB of memory)
-	@$(call install_tools,kafka)
-	$(PYTHON) -m loadtests.fleet.fleet_simulation --page
-
 screenshots: build ### Take pictures of each page of `view`, light, dark and on a phone, into docs/images (needs chromium)
 	$(PYTHON) -m tools.screenshots --out docs/images
 

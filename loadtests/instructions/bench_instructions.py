@@ -371,7 +371,8 @@ def print_table(found: Mapping[str, Figures], bounds: Mapping[str, Figures]) -> 
             value, bound = row[figure.key], bounds.get(name, {}).get(figure.key)
             ratio = f"{value / bound:8.3f}" if bound else f"{'-':>8}"
             noted = f"{'-':>12}" if bound is None else f"{bound:12,}"
-            print(f"  {figure.title:<20} {value:12,.0f} {noted} {ratio}{'' if is_judged(name, figure) else '  not judged'}")
+            judged = "" if is_judged(name, figure) else "  not judged"
+            print(f"  {figure.title:<20} {value:12,.0f} {noted} {ratio}{judged}")
     print()
 
 
