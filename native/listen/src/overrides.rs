@@ -46,6 +46,20 @@ pub(crate) struct RuntimeChange {
     pub until_unix_nano: Option<u64>,
 }
 
+impl RuntimeChange {
+    fn ended(one: Override) -> Self {
+        Self { what: one.what, from: one.value, to: null(), until_unix_nano: None }
+    }
+}
+
+/// One change that is in force, or was.
+pub struct Override {
+    pub what: &'static str,
+    /// A JSON text.
+    pub value: String,
+    pub until: Until,
+}
+
 /// Reads both clocks.
 #[must_use]
 pub fn now() -> Until {
@@ -121,10 +135,11 @@ impl Writer {
         record: impl FnMut(&[u8]) -> bool,
     ) -> Result<usize, String> {
         let mut settings = self.runtime.settings();
-        let changed = remove(&mut settings, self.runtime.compared(), is_ending);
-        if changed.is_empty() {
+        let ended = remove(&mut settings, &compared_json(self.runtime.compared()), is_ending);
+        if ended.is_empty() {
             return Ok(0);
         }
+        let changed: Vec<RuntimeChange> = ended.into_iter().map(RuntimeChange::ended).collect();
         self.report_and_publish(&changed, who, &settings, &[0; RULES], record)?;
         Ok(changed.len())
     }
@@ -166,7 +181,13 @@ impl Ends {
 /// Whether an expired override is still published at `now`.
 #[must_use]
 pub fn has_over(settings: &Settings, now: Until) -> bool {
-    !remove(&mut settings.clone(), <[ArmCounts; 2]>::default(), |ends| ends.is_over(now)).is_empty()
+    !remove(&mut settings.clone(), &under_way_json(), |ends| ends.is_over(now)).is_empty()
+}
+
+/// The overrides whose time is not over at `now`.
+#[must_use]
+pub fn in_force(settings: &Settings, now: Until) -> Vec<Override> {
+    remove(&mut settings.clone(), &under_way_json(), |ends| !ends.until.is_over(now))
 }
 
 /// The leader's part: ends expired overrides, and reports that through its own process's queue; if that is full, it
@@ -227,24 +248,25 @@ fn apply(
     Ok(RuntimeChange { what, from: from.unwrap_or_else(null), to, until_unix_nano: Some(until.unix_nano) })
 }
 
-fn remove(settings: &mut Settings, compared: [ArmCounts; 2], is_ending: impl Fn(&Ends) -> bool) -> Vec<RuntimeChange> {
-    let mut changed = Vec::new();
-    let mut end = |what, from| changed.push(RuntimeChange { what, from, to: null(), until_unix_nano: None });
+/// Takes out the overrides that are ending; `compared` is the value of a comparison.
+fn remove(settings: &mut Settings, compared: &str, is_ending: impl Fn(&Ends) -> bool) -> Vec<Override> {
+    let mut removed = Vec::new();
+    let mut end = |what, value, until| removed.push(Override { what, value, until });
     let ends = |until: Until| is_ending(&Ends::at(until));
-    if settings.disabled.take_if(|until| is_ending(&Ends { is_disabled: true, ..Ends::at(*until) })).is_some() {
-        end("enabled", off_json());
+    if let Some(until) = settings.disabled.take_if(|until| is_ending(&Ends { is_disabled: true, ..Ends::at(*until) })) {
+        end("enabled", off_json(), until);
     }
-    if settings.compared.take_if(|until| is_ending(&Ends { is_compared: true, ..Ends::at(*until) })).is_some() {
-        end("comparison", compared_json(compared));
+    if let Some(until) = settings.compared.take_if(|until| is_ending(&Ends { is_compared: true, ..Ends::at(*until) })) {
+        end("comparison", compared.to_owned(), until);
     }
     if let Some(level) = settings.level.take_if(|level| ends(level.until)) {
-        end("level", level_json(level.value));
+        end("level", level_json(level.value), level.until);
     }
     if let Some(ratio) = settings.ratio.take_if(|ratio| ends(ratio.until)) {
-        end("sample_ratio", ratio.value.to_string());
+        end("sample_ratio", ratio.value.to_string(), ratio.until);
     }
     if let Some(chunks) = settings.chunks.take_if(|chunks| ends(chunks.until)) {
-        end("chunks", chunks_json(chunks.value));
+        end("chunks", chunks_json(chunks.value), chunks.until);
     }
     for slot in &mut settings.rules {
         let ended = slot.take_if(|rule| {
@@ -252,10 +274,10 @@ fn remove(settings: &mut Settings, compared: [ArmCounts; 2], is_ending: impl Fn(
             is_ending(&Ends { is_exhausted, ..Ends::at(rule.until) })
         });
         if let Some(rule) = ended {
-            end(capture_name(&rule.value.target), target_json(&rule.value.target));
+            end(capture_name(&rule.value.target), target_json(&rule.value.target), rule.until);
         }
     }
-    changed
+    removed
 }
 
 fn payload(changed: &RuntimeChange, who: &str) -> Scratch {

@@ -3,14 +3,12 @@
 use listen::overrides::{self, Change, EVENT, Writer};
 use listen::settings::{entries, user_name};
 use queue::event::COMMAND;
-use queue::layout::{LEVELS, level_index};
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::check_directory;
 use queue::severity::INFO;
 use queue::system::real_user;
 use request::runtime::Runtime;
-use request::runtime::settings::{CHUNKS_MODES, CaptureRule, CaptureTarget, Settings, Until};
-use serde_json::{Value, json};
+use request::runtime::settings::Until;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -28,14 +26,6 @@ pub struct Control {
     command: &'static str,
 }
 
-/// One change that is in force.
-pub struct Override {
-    pub what: &'static str,
-    pub value: Value,
-    pub until_unix_nano: u64,
-    pub remaining_s: f64,
-}
-
 impl Control {
     /// Opens the control of a directory for a command, which the records of its changes name.
     ///
@@ -44,18 +34,6 @@ impl Control {
     pub fn open(directory: &Path, command: &'static str) -> io::Result<Self> {
         check_directory(directory)?;
         Ok(Self { directory: directory.to_owned(), runtime: Runtime::open(directory)?, command })
-    }
-
-    /// The changes that are in force.
-    pub fn overrides(&self) -> Vec<Override> {
-        let (settings, now) = (self.runtime.settings(), overrides::now());
-        let shown = |(what, value, until): (&'static str, Value, Until)| Override {
-            what,
-            value,
-            until_unix_nano: until.unix_nano,
-            remaining_s: (until.monotonic_nano - now.monotonic_nano) as f64 / 1e9,
-        };
-        listed(&settings).into_iter().filter(|(_, _, until)| !until.is_over(now)).map(shown).collect()
     }
 
     /// Makes a change for some seconds. Its record is in a queue before the change takes effect.
@@ -138,30 +116,6 @@ fn who(command: &str) -> String {
     let (user, pid) = (real_user(), std::process::id());
     let name = user_name(user).unwrap_or_else(|| "?".to_owned());
     format!("{name} (uid {user}), inference-logging {command}, pid {pid}")
-}
-
-fn listed(settings: &Settings) -> Vec<(&'static str, Value, Until)> {
-    let mut listed = Vec::new();
-    listed.extend(settings.disabled.map(|until| ("enabled", json!("off"), until)));
-    listed.extend(settings.compared.map(|until| ("comparison", json!("under way"), until)));
-    listed.extend(settings.level.iter().map(|level| ("level", json!(LEVELS[level_index(level.value)]), level.until)));
-    listed.extend(settings.ratio.iter().map(|ratio| ("sample_ratio", json!(ratio.value), ratio.until)));
-    let mode = |mode: u8| json!(CHUNKS_MODES.get(usize::from(mode)));
-    listed.extend(settings.chunks.iter().map(|chunks| ("chunks", mode(chunks.value), chunks.until)));
-    let rules = settings.rules.iter().flatten();
-    listed.extend(rules.map(|rule| {
-        let (what, value) = capture(&rule.value);
-        (what, value, rule.until)
-    }));
-    listed
-}
-
-fn capture(rule: &CaptureRule) -> (&'static str, Value) {
-    match &rule.target {
-        CaptureTarget::Trace(id) => ("capture.trace", json!(format!("{:032x}", u128::from_be_bytes(*id)))),
-        CaptureTarget::Route(route) => ("capture.route", json!(String::from_utf8_lossy(route))),
-        CaptureTarget::Errors(left) => ("capture.errors", json!(left)),
-    }
 }
 
 // Removal of queue directories that are out of use: no process has a queue there, and no record waits for a listener.

@@ -5,17 +5,16 @@
 //! force.
 
 use super::application;
-use super::control::{Control, Override};
+use super::control::{self, Control};
 use super::failure::{self, Failure, OK, USAGE};
 use super::host::Host;
 use super::options::{Options, Syntax};
-use crate::control;
 use crate::options::Configuration;
-use listen::overrides::{Change, checked_route};
+use listen::overrides::{self, Change, Override, checked_route};
 use listen::settings::queue_directories;
 use queue::hex;
 use queue::severity::{ERROR, INFO, WARN};
-use request::runtime::settings::{CHUNKS_MODES, CaptureTarget};
+use request::runtime::settings::{CHUNKS_MODES, CaptureTarget, Until};
 use request::sampler::checked_ratio;
 use segments::segment::Utc;
 use serde_json::{Value, json};
@@ -141,8 +140,9 @@ impl Given<'_> {
     fn show(&self, as_json: bool) -> Result<u8, Failure> {
         let mut text = String::new();
         for (directory, control) in self.controls()? {
-            let (directory, overrides) = (directory.display().to_string(), control.overrides());
-            text += &if as_json { in_json(&directory, &overrides) } else { in_words(&directory, &overrides) };
+            let (directory, now) = (directory.display().to_string(), overrides::now());
+            let listed = overrides::in_force(&control.runtime.settings(), now);
+            text += &if as_json { in_json(&directory, &listed, now) } else { in_words(&directory, &listed, now) };
         }
         Ok(failure::show(&text, OK))
     }
@@ -249,30 +249,38 @@ impl Given<'_> {
     }
 }
 
-fn in_json(directory: &str, overrides: &[Override]) -> String {
+fn in_json(directory: &str, overrides: &[Override], now: Until) -> String {
     let one = |one: &Override| {
         json!({
             "what": one.what,
-            "value": one.value,
-            "until_unix_nano": one.until_unix_nano,
-            "remaining_s": one.remaining_s,
+            "value": value(one),
+            "until_unix_nano": one.until.unix_nano,
+            "remaining_s": remaining_s(one, now),
         })
     };
     let overrides: Vec<Value> = overrides.iter().map(one).collect();
     crate::ascii_text(&json!({"queue_directory": directory, "overrides": overrides})) + "\n"
 }
 
-fn in_words(directory: &str, overrides: &[Override]) -> String {
+fn value(one: &Override) -> Value {
+    serde_json::from_str(&one.value).unwrap_or_default()
+}
+
+fn remaining_s(one: &Override, now: Until) -> f64 {
+    (one.until.monotonic_nano - now.monotonic_nano) as f64 / 1e9
+}
+
+fn in_words(directory: &str, overrides: &[Override], now: Until) -> String {
     let mut text = format!("queue directory  {directory}\n");
     if overrides.is_empty() {
         text += "nothing is changed: all is as configured\n";
     }
     for one in overrides {
-        let value = one.value.as_str().map_or_else(|| one.value.to_string(), str::to_owned);
+        let value = value(one).as_str().map_or_else(|| one.value.clone(), str::to_owned);
         let value = if one.what == "capture.errors" { value + " more" } else { value };
-        let until = Utc::from_unix_nano(one.until_unix_nano).to_string();
+        let until = Utc::from_unix_nano(one.until.unix_nano).to_string();
         let until = until.split('.').next().unwrap_or_default();
-        text += &format!("{:<16} {value}  until {until}Z, {:.0} s left\n", one.what, one.remaining_s);
+        text += &format!("{:<16} {value}  until {until}Z, {:.0} s left\n", one.what, remaining_s(one, now));
     }
     text
 }
