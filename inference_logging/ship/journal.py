@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from inference_logging.ship.connections import wait_until_taken
 from inference_logging.ship.line import Line, Sent
-from inference_logging.ship.syslog import SEVERITIES
+from inference_logging.ship.syslog import severity_of
 
 PREFIX: Final = "INFERENCE_LOGGING_"
 RECORD: Final = f"{PREFIX}RECORD"
@@ -34,7 +34,6 @@ NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "inference_logging")
 """``MESSAGE_ID`` of an event is the UUID of version 5 of its name in this namespace."""
 
 NAME_LETTERS: Final = 64
-_NOTICE: Final = 5
 _LONGEST_BYTES: Final = 1024
 """A longer text is in the record alone: a journal keeps an index of each value."""
 _OTHER: Final = re.compile(r"[^A-Z0-9_]")
@@ -48,7 +47,7 @@ def fields(line: Line) -> list[Field]:
     record, event = line.record, str(line.record.get("event_name", ""))
     return [
         ("MESSAGE", _text(record.get("message", event))),
-        ("PRIORITY", b"%d" % SEVERITIES.get(str(record.get("severity_text")), _NOTICE)),
+        ("PRIORITY", b"%d" % severity_of(record)),
         ("SYSLOG_IDENTIFIER", _text(line.service_name)),
         ("SYSLOG_PID", _text(record.get("pid", 0))),
         ("MESSAGE_ID", stable_id(event).encode()),

@@ -67,6 +67,11 @@ _NAME_LETTERS: Final = 32
 _MICROSECONDS_END: Final = 26
 
 
+def severity_of(record: Mapping[str, Any]) -> int:
+    """Return RFC 5424's severity of a record: WARN2 is a WARN; notice, if there is none."""
+    return SEVERITIES.get(str(record.get("severity_text")).rstrip("234"), _NOTICE)
+
+
 class Format:
     """How messages are made: their facility, and the enterprise number of their structured data."""
 
@@ -76,7 +81,7 @@ class Format:
     def message(self, line: Line) -> bytes:
         """Return the message of a line, without framing."""
         record, resource = line.record, line.resource
-        severity = SEVERITIES.get(str(record.get("severity_text")), _NOTICE)
+        severity = severity_of(record)
         host = resource.get("k8s.pod.name", resource.get("host.name"))
         fields = (
             f"<{self._facility * 8 + severity}>1",

@@ -123,7 +123,7 @@ def _rest(one: Line) -> tuple[Any, ...]:
     [
         ("INFO", {}, 134), ("ERROR", {}, 131), ("FATAL", {}, 130), ("WARN", {}, 132), ("DEBUG", {}, 135),
         ("TRACE", {}, 135), ("else", {}, 133), ("INFO", {"facility": "user"}, 14),
-        ("INFO", {"facility": "local7"}, 190),
+        ("INFO", {"facility": "local7"}, 190), ("WARN2", {}, 132), ("ERROR4", {}, 131), ("INFO3", {}, 134),
     ],
 )  # fmt: skip
 def test_the_priority_is_facility_and_severity(severity: str, options: dict[str, Any], pri: int) -> None:
