@@ -22,6 +22,7 @@ use form::Form;
 use keys::{Key, LEVELS};
 use keys::{Visit, scan};
 use queue::record::{Body, BodyKind};
+use request::events::{are_events, are_lines};
 use std::ops::Range;
 
 pub use members::push_members;
@@ -63,6 +64,7 @@ pub enum Declared {
 
 /// Append the facts in `body` to `out`, each as `,"key":value`, in the names of `semconv`.
 pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>, semconv: Semconv) -> ExtractedFacts<'a> {
+    let body = &as_stream(*body);
     match body.kind {
         BodyKind::Request => {
             let mut facts = RequestFacts::default();
@@ -90,6 +92,16 @@ pub fn push_facts<'a>(out: &mut Vec<u8>, body: &Body<'a>, semconv: Semconv) -> E
         BodyKind::RequestForm => push_form(out, body, None),
         // Not JSON, or a body that must be put together first.
         _ => ExtractedFacts::default(),
+    }
+}
+
+/// A body that its type calls a text or a document is a stream too, if it begins as events or lines of JSON do.
+fn as_stream(body: Body<'_>) -> Body<'_> {
+    let is_other = matches!(body.kind, BodyKind::Response | BodyKind::ResponseText);
+    if is_other && (are_events(body.head) || are_lines(body.head)) {
+        Body { kind: BodyKind::Stream, ..body }
+    } else {
+        body
     }
 }
 

@@ -20,7 +20,7 @@ mod template;
 mod walker;
 
 pub use failure::Failure;
-pub use form::{Form, are_events};
+pub use form::{Form, are_events, are_lines};
 use held::Held;
 use notes::Notes;
 use seen::Event;

@@ -80,6 +80,14 @@ fn a_text_that_speaks_of_errors_is_content() {
         "data: {\"error\":null,\"choices\":[{\"delta\":{\"content\":\"data: {\\\"error\\\":1}\"}}]}\n\n",
         "data: {\"type\":\"response.output_text.delta\",\"delta\":\"response.failed\",\"error\":null}\n\n",
         "data: {\"text\":\"\\\"type\\\":\\\"error\\\"\",\"detail\":{\"error\":{\"a\":1}}}\n\n",
+        "data: {\"text\":\"a\",\"error\":{}}\n\n",
+        "data: {\"text\":\"a\",\"error\":[]}\n\n",
+        "data: {\"text\":\"a\",\"error\":{\"code\":null,\"message\":\"\"}}\n\n",
+        "data: {\"custom_id\":\"a\",\"response\":null,\"error\":{\"code\":\"other\"}}\n\n",
+        "data: {\"text\":\"a\",\"meta_info\":{\"finish_reason\":{\"type\":\"abort\",\"status_code\":null}}}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"error\":null,\"content_filter_result\":{\"error\":{\"code\":\"b\"}}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"\",\"images\":[{\"type\":\"image_url\"}]}}]}\n\n",
+        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"executableCode\":{\"code\":\"a\"}}]}}]}\n\n",
         "data: event: error\n\n",
         "data: \"error\"\n\n",
         "event: errors\ndata: {\"errors\": 3}\n\n",
@@ -233,6 +241,16 @@ const FAILURES: &[(&str, &str, &str)] = &[
     ),
     ("data: {\"error\":{\"code\":503,\"message\":\"x\",\"status\":\"UNAVAILABLE\"}}\n\n", "UNAVAILABLE", "503"),
     ("data: {\"\\u0065rror\": {\"type\": \"a\"}}\n\n", "a", ""),
+    (
+        "data: {\"choices\":[{\"delta\":{\"content\":\"\"},\"error\":{\"code\":502,\"message\":\"x\"}}]}\n\n",
+        "stream_error",
+        "502",
+    ),
+    (
+        "data: {\"text\":\"a\",\"meta_info\":{\"finish_reason\":{\"type\":\"abort\",\"status_code\":503,\"err_type\":\"Full\"}}}\n\n",
+        "Full",
+        "503",
+    ),
     ("error: {\"code\":500,\"message\":\"x\",\"type\":\"server_error\"}\n\n", "stream_error", "500"),
 ];
 
@@ -343,12 +361,16 @@ fn any_event() -> impl Strategy<Value = Value> {
         Just(json!("error")),
         Just(json!({"type": "t", "code": 5})),
         Just(json!({"code": "c"})),
+        Just(json!({"code": null, "message": ""})),
+        Just(json!({"thinking": "t"})),
+        Just(json!([{"text": "t"}, {"thinking": [{"text": "t"}]}])),
+        Just(json!({})),
         Just(json!([])),
         Just(json!(7)),
     ];
     let key = prop::sample::select(vec![
         "error", "type", "object", "usage", "delta", "content", "response", "message", "choices", "done", "stop",
-        "status", "text_output", "token", "other", "code", "finish_reason", "thinking",
+        "status", "text_output", "token", "other", "code", "finish_reason", "thinking", "images", "custom_id",
     ]);
     let kind = prop::sample::select(vec![
         "response.output_text.delta",
@@ -362,9 +384,10 @@ fn any_event() -> impl Strategy<Value = Value> {
     ]);
     (text, word, key, kind, 0_u64..1_000_000, 0_usize..9).prop_map(|(text, word, key, kind, number, shape)| match shape
     {
-        0 => {
-            json!({"id": number, "choices": [{"index": number % 3, "delta": {"content": text}, "finish_reason": word}]})
-        }
+        0 => json!({"id": number, "choices": [
+            {"index": number % 3, "delta": {"content": text}, "finish_reason": word, "error": word},
+        ]}),
+        1 if number % 3 == 0 => json!({"choices": [{"delta": {key: word, "content": word, "images": [word]}}]}),
         1 => json!({"choices": [{"delta": {"role": "assistant", "reasoning": text}}, {"text": text}], "usage": word}),
         2 => json!({"type": kind, "delta": text, "sequence_number": number}),
         3 => json!({"type": kind, "index": number, "delta": {"type": "text_delta", "text": text}}),

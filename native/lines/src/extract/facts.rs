@@ -264,6 +264,12 @@ impl<'a> ResponseFacts<'a> {
     fn unwrapped<'p>(&self, path: &'p [Key]) -> &'p [Key] {
         match path {
             [Key::Response | Key::Message | Key::Delta, body @ ..] if self.stream => body,
+            // Groq and Moonshot wrap the usage.
+            [Key::Groq, body @ ..] | [Key::Choices, Key::Item, body @ ..]
+                if self.stream && matches!(body, [Key::Usage, ..]) =>
+            {
+                body
+            }
             // The wrapper's key is in the missing part; its end, with the usage, is here.
             [Key::Lost, Key::Usage, ..] if self.stream => &path[1..],
             _ => path,

@@ -50,6 +50,8 @@ pub enum Key {
     Response,
     /// `message`, which wraps the begin of the body in an event of the Messages API
     Message,
+    /// `x_groq`, which has the usage in streams of Groq
+    Groq,
     /// `details`, which has reason and counts of TGI
     Details,
     /// `incomplete_details` and its `reason`: why an answer of the Responses API ended early
@@ -69,6 +71,8 @@ pub enum Key {
     InputTokens,
     /// `completion_tokens`, `output_tokens` and their like
     OutputTokens,
+    /// `toolUsePromptTokenCount`: a part of the input that Gemini counts apart
+    ToolUseTokens,
     /// `candidatesTokenCount`: the output without the reasoning
     CandidateTokens,
     /// The counts of Ollama, of llama.cpp and of TGI, which stand in no `usage`
@@ -78,7 +82,7 @@ pub enum Key {
     InputDetails,
     /// Details of the output tokens, under either name
     OutputDetails,
-    /// `cached_tokens`: a part of the input
+    /// `cached_tokens` and their like: a part of the input
     CachedTokens,
     /// `cache_read_input_tokens`
     CacheReadTokens,
@@ -158,6 +162,7 @@ impl Key {
             b"delta" => Self::Delta,
             b"response" => Self::Response,
             b"message" => Self::Message,
+            b"x_groq" => Self::Groq,
             b"details" => Self::Details,
             b"incomplete_details" => Self::IncompleteDetails,
             b"reason" => Self::Reason,
@@ -169,12 +174,13 @@ impl Key {
             b"prompt_tokens" | b"promptTokenCount" => Self::PromptTokens,
             b"input_tokens" => Self::InputTokens,
             b"completion_tokens" | b"output_tokens" => Self::OutputTokens,
+            b"toolUsePromptTokenCount" => Self::ToolUseTokens,
             b"candidatesTokenCount" => Self::CandidateTokens,
             b"prompt_eval_count" | b"tokens_evaluated" | b"input_length" => Self::PromptCount,
             b"eval_count" | b"tokens_predicted" | b"generated_tokens" => Self::GeneratedCount,
             b"prompt_tokens_details" | b"input_tokens_details" | b"input_token_details" => Self::InputDetails,
             b"completion_tokens_details" | b"output_tokens_details" | b"output_token_details" => Self::OutputDetails,
-            b"cached_tokens" | b"cachedContentTokenCount" => Self::CachedTokens,
+            b"cached_tokens" | b"cachedContentTokenCount" | b"prompt_cache_hit_tokens" => Self::CachedTokens,
             b"cache_read_input_tokens" => Self::CacheReadTokens,
             b"reasoning_tokens" | b"thoughtsTokenCount" => Self::ReasoningTokens,
             b"created_cache_tokens" | b"cache_write_tokens" => Self::CacheWriteTokens,

@@ -39,6 +39,7 @@ pub enum UnknownStreams {
 #[cold]
 pub fn push_texts(out: &mut Vec<u8>, body: &Body<'_>, hash_key: Option<&[u8; 32]>, unknown: UnknownStreams) {
     let mut writer = Writer { mode: body.text, key: hash_key, joined: Vec::new(), unknown };
+    let body = &super::as_stream(*body);
     let is_request = body.kind.is_request();
     match body.kind {
         BodyKind::RequestMedia | BodyKind::ResponseMedia => push_media(out, body, is_request),

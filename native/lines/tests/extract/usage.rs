@@ -61,6 +61,29 @@ fn the_other_apis_have_the_cache_within_their_input() {
 }
 
 #[test]
+fn a_stream_may_wrap_its_usage_in_a_choice_or_in_a_member_of_the_server() {
+    let usage = json!({"prompt_tokens": 19, "completion_tokens": 13, "prompt_cache_hit_tokens": 7});
+    for event in [
+        json!({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": usage}]}),
+        json!({"id": "c", "choices": [{"finish_reason": "stop"}], "x_groq": {"id": "other", "usage": usage}}),
+    ] {
+        let found = stream(&sse(&[event]));
+        assert_eq!(tokens(&found), [json!(19), json!(13), json!(7), Value::Null]);
+        let rest = [("gen_ai.response.id", json!("c")), ("gen_ai.response.finish_reasons", json!(["stop"]))];
+        expect(&found, &rest);
+    }
+}
+
+#[test]
+fn what_gemini_reads_from_tools_is_input_too() {
+    let usage = json!({"promptTokenCount": 8, "toolUsePromptTokenCount": 100, "candidatesTokenCount": 3, "totalTokenCount": 111});
+    let body = json!({"candidates": [], "usageMetadata": usage});
+    for found in [stream(&sse(std::slice::from_ref(&body))), response(&body.to_string())] {
+        assert_eq!(tokens(&found)[..2], [json!(108), json!(3)]);
+    }
+}
+
+#[test]
 fn the_output_of_a_begin_is_no_final_usage() {
     let begin = message_start(&json!({"input_tokens": 9, "cache_read_input_tokens": 4, "output_tokens": 0}));
     let delta = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}});

@@ -73,6 +73,14 @@ pub fn are_events(bytes: &[u8]) -> bool {
     }
 }
 
+/// Whether the bytes are documents of which each has a line: the first one, and another behind it.
+#[must_use]
+pub fn are_lines(bytes: &[u8]) -> bool {
+    let text = bytes.trim_ascii_start();
+    let second = memchr::memchr(b'\n', text).map_or(&[][..], |end| text[end..].trim_ascii_start());
+    text.starts_with(b"{") && second.starts_with(b"{") && ends_document_with_line(text)
+}
+
 /// Whether the first document of these bytes ends with its line.
 fn ends_document_with_line(bytes: &[u8]) -> bool {
     let Some(end) = memchr::memchr(b'\n', bytes) else { return false };

@@ -2,12 +2,13 @@
 //!
 //! | API | content | reasoning | tool call | failure |
 //! |---|---|---|---|---|
-//! | Chat, Completions | `choices[].delta.content`, `.refusal`, `.audio`, `choices[].text` | `.reasoning_content`, `.reasoning` | `.tool_calls[].function` | `error`, `finish_reason` |
+//! | Chat, Completions | `choices[].delta.content`, `.refusal`, `.audio`, `.images`, `choices[].text` | `.reasoning_content`, `.reasoning`, `.content[].thinking` | `.tool_calls[].function` | `error`, `choices[].error`, `finish_reason` |
 //! | Responses | `delta` of `….delta` | the same, by `type` | the same, by `type` | `type`, `response.error`, `status` |
 //! | Messages | `delta.text`, `content_block.text` | `delta.thinking` | `delta.partial_json` | `error` |
 //! | Ollama | `message.content`, `response` | `thinking` | `message.tool_calls[]` | `error` |
 //! | Gemini | `candidates[].content.parts[].text` | the same beside `thought` | `…parts[].functionCall` | `error` |
 //! | TGI, llama.cpp, Triton | `token.text`, `content`, `text_output` | | | `error`, `error_type` |
+//! | SGLang | as of an unknown API | | | `error`, `meta_info.finish_reason.status_code` |
 
 /// Where a value stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,10 @@ pub enum Place {
     ToolCall,
     Function,
     Part,
+    /// A part of a list of thoughts: Mistral.
+    ReasoningPart,
+    /// Content that is no text, such as an image or code.
+    Media,
     Candidates,
     Candidate,
     CandidateContent,
@@ -64,6 +69,14 @@ pub enum Place {
     Error,
     ErrorKind,
     ErrorCode,
+    /// Anything else in an error that is not empty.
+    ErrorMember,
+    /// `meta_info` of SGLang, why it ended, and the status if it was not the model's or the client's decision.
+    MetaInfo,
+    MetaReason,
+    AbortCode,
+    /// `custom_id` of a line in a batch's results: its `error` is that of another request.
+    BatchId,
     /// `code` of the event.
     EventCode,
     /// `error_type` of TGI.
@@ -81,6 +94,7 @@ impl Place {
                 b"token_ids" => Self::TokenIds,
                 b"finish_reason" => Self::Reason,
                 b"index" => Self::ChoiceIndex,
+                b"error" => Self::Error,
                 _ => Self::Other,
             },
             Self::Message | Self::EventMessage => match key {
@@ -89,6 +103,7 @@ impl Place {
                 b"tool_calls" => Self::ToolCalls,
                 b"function_call" => Self::Function,
                 b"audio" => Self::Audio,
+                b"images" => Self::Media,
                 b"usage" => Self::Usage,
                 _ => Self::Other,
             },
@@ -104,7 +119,12 @@ impl Place {
                 b"name" | b"arguments" | b"input" => Self::Tool,
                 _ => Self::Other,
             },
-            Self::Part if key == b"text" => Self::Content,
+            Self::Part => match key {
+                b"text" => Self::Content,
+                b"thinking" => Self::Reasoning,
+                _ => Self::Other,
+            },
+            Self::ReasoningPart if key == b"text" => Self::Reasoning,
             Self::Candidate => match key {
                 b"content" => Self::CandidateContent,
                 b"finishReason" => Self::Finish,
@@ -115,7 +135,7 @@ impl Place {
                 b"text" => Self::CandidateText,
                 b"thought" => Self::Thought,
                 b"functionCall" => Self::Tool,
-                b"inlineData" | b"executableCode" | b"codeExecutionResult" => Self::Content,
+                b"inlineData" | b"executableCode" | b"codeExecutionResult" => Self::Media,
                 _ => Self::Other,
             },
             Self::Delta => match key {
@@ -139,6 +159,12 @@ impl Place {
             Self::Error => match key {
                 b"type" | b"status" => Self::ErrorKind,
                 b"code" => Self::ErrorCode,
+                _ => Self::ErrorMember,
+            },
+            Self::MetaInfo if key == b"finish_reason" => Self::MetaReason,
+            Self::MetaReason => match key {
+                b"err_type" => Self::EventErrorKind,
+                b"status_code" => Self::AbortCode,
                 _ => Self::Other,
             },
             _ => Self::Other,
@@ -168,6 +194,8 @@ impl Place {
             b"done_reason" | b"finish_reason" | b"stop_reason" => Self::Finish,
             b"code" => Self::EventCode,
             b"error_type" => Self::EventErrorKind,
+            b"meta_info" => Self::MetaInfo,
+            b"custom_id" => Self::BatchId,
             b"audio" | b"partial_image_b64" => Self::Content,
             _ => Self::Other,
         }
@@ -181,6 +209,9 @@ impl Place {
             Self::Choices => Self::Choice,
             Self::ToolCalls => Self::ToolCall,
             Self::Content => Self::Part,
+            Self::Reasoning => Self::ReasoningPart,
+            Self::Media => Self::Media,
+            Self::Error => Self::ErrorMember,
             Self::Candidates => Self::Candidate,
             Self::CandidateParts => Self::CandidatePart,
             Self::TokenIds => Self::TokenIds,

@@ -92,6 +92,8 @@ mod fact {
     /// The model gave up.
     pub const GAVE_UP: u16 = 512;
     pub const CANDIDATES: u16 = 1024;
+    /// The event is the result of another request.
+    pub const RESULT: u16 = 2048;
 }
 
 /// What was seen of one event.
@@ -162,6 +164,7 @@ impl Seen {
             Place::ErrorKind | Place::EventErrorKind => self.fails().set_kind(text),
             Place::ErrorCode | Place::EventCode => self.fails().set_code(text),
             Place::TextOutput => self.fact(fact::KNOWN),
+            Place::BatchId => self.fact(fact::RESULT),
             _ => {}
         }
         if text.is_empty() {
@@ -180,7 +183,7 @@ impl Seen {
                 self.fact(fact::CANDIDATE_TEXT);
                 self.texts = self.texts.saturating_add(1);
             }
-            Place::Error => self.fact(fact::FAILED),
+            Place::Error | Place::ErrorMember | Place::ErrorKind | Place::ErrorCode => self.fact(fact::FAILED),
             _ => {}
         }
     }
@@ -188,6 +191,9 @@ impl Seen {
     /// A number, true, false or null stands here.
     pub fn word(&mut self, place: Place, word: &[u8]) {
         let is_number = matches!(word.first(), Some(b'0'..=b'9' | b'-'));
+        if matches!(place, Place::ErrorMember | Place::ErrorKind | Place::ErrorCode) && word != b"null" {
+            self.fact(fact::FAILED);
+        }
         match place {
             Place::Done | Place::Stop if matches!(word, b"true" | b"false") => self.fact(fact::KNOWN),
             Place::ChoiceIndex => {
@@ -198,9 +204,12 @@ impl Seen {
             }
             Place::Thought if word == b"true" => self.fact(fact::THOUGHT),
             Place::TokenIds if is_number => self.adds(Kinds::CONTENT),
-            Place::ErrorCode | Place::EventCode if is_number => {
+            Place::AbortCode | Place::ErrorCode | Place::EventCode if is_number => {
                 self.fails().set_code(word);
                 self.is_singular = true;
+                if place == Place::AbortCode {
+                    self.fact(fact::FAILED);
+                }
             }
             Place::Error => {
                 self.is_singular = true;
@@ -215,7 +224,9 @@ impl Seen {
     /// An object or an array begins here.
     pub fn open(&mut self, place: Place, is_object: bool) {
         match place {
-            Place::Error => self.fact(fact::FAILED),
+            // An empty one says that nothing failed.
+            Place::ErrorMember | Place::ErrorKind | Place::ErrorCode => self.fact(fact::FAILED),
+            Place::Media if is_object => self.adds(Kinds::CONTENT),
             Place::Candidates if !is_object => self.fact(fact::KNOWN | fact::CANDIDATES),
             Place::Choices if !is_object => self.fact(fact::KNOWN),
             Place::Token | Place::Block | Place::UsageMetadata if is_object => self.fact(fact::KNOWN),
@@ -229,7 +240,8 @@ impl Seen {
 
     /// Whether the event reports a failure.
     pub fn has_failed(&self) -> bool {
-        self.has(fact::FAILED) || self.kind == Type::Failure || self.name == Type::Failure || self.has_given_up()
+        let has_error = self.has(fact::FAILED) && !self.has(fact::RESULT);
+        has_error || self.kind == Type::Failure || self.name == Type::Failure || self.has_given_up()
     }
 
     /// Whether it says that the answer was not made. This counts in a whole document too, where `error` may be any

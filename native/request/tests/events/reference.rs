@@ -62,9 +62,19 @@ fn text(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())
 }
 
+/// Whether a list has a part with such a text.
+fn part(value: &Value, key: &str) -> bool {
+    value.as_array().is_some_and(|parts| parts.iter().any(|part| text(&part[key])))
+}
+
 /// Whether a message's or a delta's content is there: a text, or parts with texts.
 fn content(value: &Value) -> bool {
-    text(value) || value.as_array().is_some_and(|parts| parts.iter().any(|part| text(&part["text"])))
+    text(value) || part(value, "text")
+}
+
+/// Whether there is a thought: a text, or parts with texts.
+fn thought(value: &Value) -> bool {
+    text(value) || part(value, "text")
 }
 
 /// What an event adds: content, reasoning, a tool call.
@@ -75,8 +85,14 @@ fn message(message: &Value) -> Adds {
         |function: &Value| text(&function["name"]) || text(&function["arguments"]) || function["arguments"].is_object();
     let calls =
         message["tool_calls"].as_array().is_some_and(|calls| calls.iter().any(|call| function(&call["function"])));
-    let reasoning = ["reasoning_content", "reasoning", "thinking"].iter().any(|key| text(&message[*key]));
-    [content(&message["content"]) || text(&message["refusal"]), reasoning, calls || function(&message["function_call"])]
+    let thoughts = |parts: &Value| parts.as_array().is_some_and(|all| all.iter().any(|one| thought(&one["thinking"])));
+    let reasoning = ["reasoning_content", "reasoning", "thinking"].iter().any(|key| thought(&message[*key]));
+    let has_image = message["images"].as_array().is_some_and(|images| images.iter().any(Value::is_object));
+    [
+        content(&message["content"]) || content(&message["refusal"]) || has_image,
+        reasoning || thoughts(&message["content"]) || thoughts(&message["refusal"]),
+        calls || function(&message["function_call"]),
+    ]
 }
 
 fn or(left: Adds, right: Adds) -> Adds {
@@ -128,13 +144,11 @@ impl Truth {
     }
 
     fn look_for_failure(&mut self, name: &str, kind: &str, value: &Value) -> bool {
-        let error = &value["error"];
-        let has_error = match error {
-            Value::Null | Value::Bool(false) => false,
-            Value::String(text) => !text.is_empty(),
-            Value::Number(number) => number.to_string() != "0",
-            _ => true,
-        };
+        let choices = value["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let own_error = &value["error"];
+        let has_error = value["custom_id"].is_null() && choices.iter().map(|one| &one["error"]).any(is_error_value)
+            || value["custom_id"].is_null() && is_error_value(own_error);
+        let error = choices.iter().map(|one| &one["error"]).find(|error| is_error_value(error)).unwrap_or(own_error);
         let is_error =
             |reason: &Value| reason.as_str().is_some_and(|reason| reason.to_ascii_lowercase().starts_with("error"));
         let reasons = ["done_reason", "finish_reason", "stop_reason"].iter().any(|key| is_error(&value[*key]))
@@ -159,6 +173,23 @@ impl Truth {
         }
         is_failed
     }
+}
+
+/// Whether the value of `error` says that there is one.
+fn is_error_value(error: &Value) -> bool {
+    match error {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Number(number) => number.to_string() != "0",
+        Value::Array(parts) => parts.iter().any(is_member),
+        Value::Object(members) => members.values().any(is_member),
+        Value::Bool(true) => true,
+    }
+}
+
+/// Whether a member of an error is there.
+fn is_member(value: &Value) -> bool {
+    !value.is_null() && value.as_str() != Some("")
 }
 
 fn is_failed(kind: &str) -> bool {
@@ -196,9 +227,9 @@ fn adds(kind: &str, value: &Value) -> Adds {
         };
         adds[place] = true;
     }
-    adds = or(adds, [text(&delta["text"]), text(&delta["thinking"]), text(&delta["partial_json"])]);
+    adds = or(adds, [text(&delta["text"]), thought(&delta["thinking"]), text(&delta["partial_json"])]);
     let block = &value["content_block"];
-    adds = or(adds, [text(&block["text"]), text(&block["thinking"]), false]);
+    adds = or(adds, [text(&block["text"]), thought(&block["thinking"]), false]);
     let plain = ["response", "content", "text_output"].iter().any(|key| text(&value[*key]));
-    or(adds, [plain || text(&value["token"]["text"]), text(&value["thinking"]), false])
+    or(adds, [plain || text(&value["token"]["text"]), thought(&value["thinking"]), false])
 }

@@ -11,6 +11,7 @@ use crate::json::number;
 pub struct Usage {
     input: Option<Number>,
     output: Option<Number>,
+    tool_input: Option<Number>,
     cached: Option<Number>,
     cache_read: Option<Number>,
     cache_write: Option<Number>,
@@ -48,6 +49,7 @@ impl Usage {
                 self.lacks.images = true;
                 &mut self.input
             }
+            [Key::Usage, Key::ToolUseTokens] => &mut self.tool_input,
             [Key::Usage, Key::CandidateTokens] => {
                 self.lacks.reasoning = true;
                 &mut self.output
@@ -113,6 +115,7 @@ impl Usage {
         Self {
             input: self.input.or(other.input),
             output: self.output.or(other.output),
+            tool_input: self.tool_input.or(other.tool_input),
             cached: self.cached.or(other.cached),
             cache_read: self.cache_read.or(other.cache_read),
             cache_write: self.cache_write.or(other.cache_write),
@@ -130,9 +133,12 @@ impl Usage {
         }
     }
 
-    /// All tokens of the input, those of a cache included.
+    /// All tokens of the input, those of a cache and of tools included.
     pub fn all_input(&self) -> Option<Number> {
         let mut input = self.input?;
+        if self.tool_input.is_some() {
+            input = input.plus(self.tool_input);
+        }
         if self.lacks.cache {
             input = input.plus(self.cache_read).plus(self.cache_creation);
         }

@@ -325,7 +325,8 @@ impl<'a> Event<'a> {
         };
         let message = |index, part| Message { index, parts: vec![part], ..Message::default() };
         let mut messages = Vec::new();
-        for (kind, piece, choice) in &self.texts {
+        // Ollama writes an empty text beside its reasoning.
+        for (kind, piece, choice) in self.texts.iter().filter(|(_, piece, _)| !is_stream || !piece.raw.is_empty()) {
             messages.push(message(of_choice(*choice), Part::of(*kind, *piece)));
         }
         messages.extend(whole.map(|whole| message(Some(0), Part::of(Kind::Text, whole))));

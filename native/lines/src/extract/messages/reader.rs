@@ -175,7 +175,12 @@ impl<'a> MessageReader<'a> {
             [Id] => message.own.id = message.own.id.or(found.whole()),
             [CallId] => message.own.id = found.whole(),
             [Name::Called] | [Function, Name::Called] => message.own.name = found.whole(),
-            [Arguments] | [Function, Arguments] => message.own.hold(Kind::ToolCall, found.piece()),
+            [Arguments] => message.own.hold(Kind::ToolCall, found.piece()),
+            [Function, Arguments] => {
+                // The only call of a message: later pieces continue it.
+                message.own.index = Some(0);
+                message.own.hold(Kind::ToolCall, found.piece());
+            }
             [Output] => message.own.hold(Kind::ToolResponse, found.piece()),
             [Content | Text] | [Content, Item | Text] | [Media, Text] => self.add(Kind::Text, found),
             [Refusal] => self.add(Kind::Refusal, found),
