@@ -157,7 +157,7 @@ def test_requests_are_counted_by_the_class_of_their_status(tmp_path: Path) -> No
     }  # fmt: skip
     assert found["routes"]["/v1/chat/completions"]["status_classes"]["2xx"] == 12
     table = run("stats", str(tmp_path)).out.split("\n\nStatus classes\n")[1].split("\n\n")[0]
-    assert re.search(r"^2xx +12 +63.16%$", table, re.MULTILINE)
+    assert re.search(r"^2xx +12 +63.16 %$", table, re.MULTILINE)
 
 
 def test_the_tables_name_outcomes_times_models_routes_tokens_and_drops(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_failed_is_one_thing_for_stats_view_and_query(outcome: str | None, has_f
     share = 4 / 5 if has_failed else 0.0
     found = figures(str(tmp_path))
     assert found["failed"] == 5 * share
-    assert f"Failed                     {share:.2%}" in run("stats", str(tmp_path)).out
+    assert f"Failed                     {100 * share:.2f} %" in run("stats", str(tmp_path)).out
     for name, field, value in (("slowest-pods", "failure_rate", share), ("models-over-time", "failed", 5 * share)):
         answer = run("query", "--example", name, str(tmp_path), "--format", "json").out
         assert json.loads(answer)[field] == value
