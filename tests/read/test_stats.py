@@ -87,7 +87,7 @@ def test_only_the_records_that_meet_the_conditions_are_counted(tmp_path: Path) -
     assert requests("outcome=ok", "duration_s>=5") == 3, "all must hold"
     assert (requests("status=200"), requests("method=POST")) == (7, 11), "short names mean their fields"
     done = run("stats", str(tmp_path), "--where", "model=m", "--where", "outcome=ok")
-    assert "stats: nothing: no request is in these segments and meets model=m and outcome=ok\n" in done.err
+    assert "stats: nothing: no request in these segments meets model=m and outcome=ok\n" in done.err
     assert (done.code, "Why records were kept" in done.out) == (0, False)
     done = run("stats", str(tmp_path), "--where", "outcom=ok")
     sentence = "Error: no record has the field 'outcom'; the nearest: outcome (see inference-logging stats --help)\n"
