@@ -118,8 +118,10 @@ clean: ## Remove what was built and written; .venv, .venv-NAME and .tools stay
 
 toolchain:
 	@$(call require,cc,gcc libc6-dev,linking the Rust core)
-	@command -v cargo >/dev/null || { \
-		echo "missing: cargo, for building the Rust core. Install Rust (rustup or your distribution's package)." >&2; exit 1; }
+	@needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' native/Cargo.toml); found=$$( (cargo --version || :) 2>/dev/null | cut -d' ' -f2); \
+	[ "$$(printf '%s\n' "$$needed" "$${found:-0}" | sort -V | head -1)" = "$$needed" ] || { \
+		echo "missing: cargo $$needed or newer, for building the Rust core$${found:+ (found: $$found)}. Install Rust with rustup." >&2; \
+		exit 1; }
 
 $(PYTHON):
 	@python=$$($(FIND_PYTHON)); \

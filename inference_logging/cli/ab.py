@@ -15,7 +15,6 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 if TYPE_CHECKING:
     from inference_logging._native import Comparison
     from inference_logging.prove.ab.comparison import Pair
-    from inference_logging.record.config import Config
 
 LEAST_PAIRS: Final = 6
 SLICE_LIMITS_S: Final = (0.2, 300.0)
@@ -92,7 +91,9 @@ def command(
         raise click.BadParameter(sentence, param_hint="'--for'")
     # The listener writes what came before within this time.
     guard_s = min(config.flush_interval_s, slice_s / 2)
-    return _run(_directory(config, by_name=service_name is not None), pairs, slice_s, guard_s, seed, as_json)
+    return _run(
+        native.queue_directory(config, by_name=service_name is not None), pairs, slice_s, guard_s, seed, as_json
+    )
 
 
 def _seconds(option: str, text: str) -> float:
@@ -100,23 +101,6 @@ def _seconds(option: str, text: str) -> float:
         return duration_s(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=f"'--{option}'") from None
-
-
-def _directory(config: Config, *, by_name: bool) -> Path:
-    """Return the queue directory of the application that a configuration means, as `ctl` finds it."""
-    from inference_logging._native import Settings, queue_directories_meant  # only for a right command line
-
-    try:
-        found = queue_directories_meant(Settings(native.as_json(config)), by_name)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    directory = found[0] if found else config.resolved_queue_directory
-    if not directory.is_dir():
-        raise click.UsageError(
-            f"queue_directory={directory}: does not exist: no server with this configuration has run. Name "
-            "another one with --config, --service-name or --queue-directory"
-        )
-    return directory
 
 
 def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int | None, as_json: bool) -> int:

@@ -13,6 +13,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from inference_logging.cli.options import not_a
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SECONDS: Final = 30.0
@@ -22,7 +24,7 @@ EXAMPLE: Final = "inference-logging bench --config new.yaml --against logging.ya
 
 def _file(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     if path is not None and not path.is_file():
-        raise click.BadParameter(f"{path}: no such file", param=parameter)
+        raise click.BadParameter(not_a("file", path), param=parameter)
     return path
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from inference_logging._native import sampling_threshold
 from inference_logging.cli.main import FAILED, Group
-from inference_logging.cli.options import CONFIG, SERVICE_NAME, examples
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, examples, not_a
 from inference_logging.errors import ConfigError
 from inference_logging.record.config import ENV_PREFIX, FILE_VERSION, Config, FileConfig, reference
 from inference_logging.record.config.difference import Difference
@@ -83,7 +83,7 @@ def check(file: Path | None, config_file: Path | None) -> None:
         raise click.UsageError("FILE and --config exclude each other")
     file = file if file is not None else config_file
     if file is not None and not file.is_file():
-        raise click.UsageError(f"{file}: no such file")
+        raise click.UsageError(not_a("file", file))
     values = {"config_file": file} if file else {}
     checked = FileConfig if file else Config
     try:
@@ -116,7 +116,7 @@ def diff(old: Path, new: Path, as_markdown: bool, as_json: bool) -> None:
         raise click.UsageError("--markdown and --json exclude each other")
     for file in (old, new):
         if not file.is_file():
-            raise click.UsageError(f"{file}: no such file")
+            raise click.UsageError(not_a("file", file))
         try:
             FileConfig.origins(config_file=file)
         except ConfigError as error:

@@ -6,6 +6,7 @@ an event that no record has is a mistake, not an empty answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
@@ -23,7 +24,18 @@ WHERE = click.option(
     "--where", "where", multiple=True, metavar="CONDITION", help=f"{OPERATORS} Repeatable: all must hold."
 )
 EVENT = click.option("--event", "events", multiple=True, metavar="NAME", help="Only this event; repeatable.")
-TRACE = click.option("--trace", metavar="ID", help="Only records of this trace; its first digits are enough.")
+
+
+def _digits(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    digits = text.strip().lower() if text is not None else None
+    if digits is not None and not re.fullmatch("[0-9a-f]{1,32}", digits):
+        raise click.BadParameter(f"{text!r}: must be a trace id's first hexadecimal digits, 1 to 32")
+    return digits
+
+
+TRACE = click.option(
+    "--trace", callback=_digits, metavar="ID", help="Only records of this trace; its first digits are enough."
+)
 
 _MOST_VALUES: Final = 6
 """Where a field has more values, none is named."""
@@ -65,9 +77,8 @@ class Filters:
             names = " or ".join(map(safe, events))
             self._all.append(_Filter(lambda record: record.get("event_name") in events, f"no event is {names}"))
         if trace is not None:
-            digits = trace.strip().lower()
-            sentence = f"no trace_id begins with {safe(digits)}; it may be sampled out, or in another directory"
-            self._all.append(_Filter(lambda record: str(record.get("trace_id", "")).startswith(digits), sentence))
+            sentence = f"no trace_id begins with {trace}; it may be sampled out, or in another directory"
+            self._all.append(_Filter(lambda record: str(record.get("trace_id", "")).startswith(trace), sentence))
         if since is not None:
             first = timestamp(since)
             self._all.append(

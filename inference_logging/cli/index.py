@@ -10,7 +10,7 @@ from typing import Any
 import click
 import orjson
 
-from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, chosen, examples
+from inference_logging.cli.options import CONFIG, PREFIX, SERVICE_NAME, chosen, examples, not_a
 from inference_logging.read.terminal import safe
 
 
@@ -54,9 +54,9 @@ def command(
     given, services = chosen(directories, prefixes, config_file, service_name)
     for directory in given:
         if not directory.is_dir():
-            raise click.UsageError(f"{directory}: no such directory")
+            raise click.UsageError(not_a("directory", directory))
     begun_s = time.monotonic()
-    table = Table(given, services, cache_directory)
+    table = Table(given, services, cache_directory, "index")
     progress = table.complete()
     if not progress["segments"]:
         raise click.UsageError(f"no segments in {', '.join(map(str, given))}")

@@ -57,6 +57,11 @@ class OutputType(click.Path):
         return path
 
 
+def not_a(kind: str, path: Path) -> str:
+    """Return what is wrong with a path that names no ``kind``: it is something else, or does not exist."""
+    return f"{path}: {'not a' if path.exists() else 'no such'} {kind}"
+
+
 OUTPUT = OutputType(path_type=Path, dir_okay=False)
 
 DIRECTORY = click.argument("directory", required=False, type=SEGMENTS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 from inference_logging.cli.main import FAILED, INTERRUPTED, OK
-from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration, examples
+from inference_logging.cli.options import CONFIG, SERVICE_NAME, configuration, examples, not_a
 from inference_logging.cli.signals import ENDING, Signals
 from inference_logging.errors import MissingExtraError
 from inference_logging.ship.directories import Member, Pattern
@@ -159,6 +159,8 @@ def command(
     config = configuration(
         config_file=config_file, service_name=service_name, directory=directory, ship_to=ship_to, ship_name=name
     )
+    if config.ship_to is None:
+        raise click.UsageError("ship_to=None: give --to, or configure ship_to")
     if print_schema:
         click.echo(schema(config), nl=False)
         return OK
@@ -167,7 +169,7 @@ def command(
     if each is not None and directory is not None:
         raise click.UsageError("--directory and --each exclude each other")
     if once and each is None and not config.directory.is_dir():
-        raise click.UsageError(f"{config.directory}: no such directory")
+        raise click.UsageError(not_a("directory", config.directory))
     own_name = config.resolved_ship_name
     every = (each, state) if each is not None and state is not None else None
     with Stop() as stop, contextlib.ExitStack() as opened:

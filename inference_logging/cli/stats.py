@@ -66,11 +66,9 @@ def command(
     if counts.corrupt_lines > len(damage):
         click.echo(f"inference-logging: {counts.corrupt_lines:,} lines could not be counted", err=True)
     if not counts.models:
-        request = (
-            "request arrived in that time" if since is not None or until is not None else "request is in these segments"
-        )
-        meets = f" and meets {' and '.join(map(safe, where))}" if where else ""
-        click.echo(f"inference-logging stats: nothing: no {request}{meets}", err=True)
+        verb, there = ("arrived", "that time") if since is not None or until is not None else ("is", "these segments")
+        wanted_ones = f"in {there} meets {' and '.join(map(safe, where))}" if where else f"{verb} in {there}"
+        click.echo(f"inference-logging stats: nothing: no request {wanted_ones}", err=True)
     if html is not None:
         from inference_logging.read.stats import report
 

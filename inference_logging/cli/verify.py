@@ -12,7 +12,7 @@ import click
 
 from inference_logging.cli import native
 from inference_logging.cli.main import FAILED, OK
-from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, configuration, examples
+from inference_logging.cli.options import CONFIG, PREFIX, SEGMENTS, SERVICE_NAME, configuration, examples, not_a
 from inference_logging.read.terminal import safe
 
 
@@ -74,6 +74,9 @@ def command(
     if restore is not None or any(isinstance(one, str) for one in directories):
         only = [] if queues or prefixes or config_file or service_name else directories
         return _of_bucket(only, chain_key_file, restore, as_json=as_json)
+    for given in map(Path, directories):
+        if not given.is_dir():
+            raise click.UsageError(not_a("directory", given))
     config = configuration(config_file=config_file, service_name=service_name)
     options = [f"--queue-directory={path}" for path in queues]
     options += [f"--prefix={name}" for name in prefixes or ()]

@@ -141,6 +141,41 @@ def test_a_file_that_is_no_segment_is_named(command: str, tmp_path: Path) -> Non
     assert f"{tmp_path}/notes.txt: neither a directory nor a segment" in said
 
 
+NAMING_A_FOLDER = {
+    "verify": ["verify"], "index": ["index"], "view": ["view", "--no-browser"],
+    "ship": ["ship", "--once", "--to", "syslog+tcp://127.0.0.1:9", "--directory"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", NAMING_A_FOLDER)
+def test_a_file_in_place_of_a_folder_is_no_missing_folder(command: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    assert "notes.txt: not a directory" in refused(*NAMING_A_FOLDER[command], str(tmp_path / "notes.txt"))
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_folder_in_place_of_a_configuration_file_is_no_missing_file(files: int, tmp_path: Path) -> None:
+    assert f"{tmp_path}: not a file" in refused("config", ["check", "diff"][files - 1], *files * [str(tmp_path)])
+
+
+@pytest.mark.parametrize("command", [["tail"], ["export", "--format", "perfetto", "-o", "-"]], ids=lambda it: it[0])
+def test_a_trace_that_is_no_hexadecimal_number_is_refused(command: list[str], directory: Path) -> None:
+    assert "'zz': must be a trace id's first hexadecimal digits" in refused(*command, str(directory), "--trace", "zz")
+
+
+def test_recover_without_a_queue_directory_says_which_one_it_looked_for(tmp_path: Path) -> None:
+    assert f"queue_directory={tmp_path}/none: does not exist" in refused("recover", str(tmp_path / "none"))
+
+
+def test_ship_without_a_destination_names_its_option() -> None:
+    assert "ship_to=None: give --to" in refused("ship", "--once")
+
+
+def test_a_cache_directory_that_cannot_be_made_is_named_once(directory: Path) -> None:
+    done = run("index", str(directory), "--cache-directory", "/proc/none")
+    assert "problem: /proc/none: No such file or directory; rows are kept in memory" in done.out
+
+
 @pytest.mark.parametrize("command", ["tail", "stats", "query"])
 def test_the_configured_directory_and_service_are_found_by_file_and_name(
     command: str, directory: Path, tmp_path: Path

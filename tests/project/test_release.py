@@ -358,3 +358,16 @@ def test_a_test_that_fails_for_want_of_a_package_is_skipped_and_no_other(tmp_pat
     ]
     assert "2 failed, 1 passed, 5 skipped, 1 error" in done.stdout, done.stdout
     assert all("needs absent" in line for line in said if line.startswith("SKIPPED"))
+
+
+@pytest.mark.parametrize("version", [None, "1.63.0", "1.90.1"])
+def test_make_names_the_missing_or_old_cargo_before_anything_is_compiled(version: str | None, tmp_path: Path) -> None:
+    says = f"echo 'cargo {version} (0 2026-01-01)'" if version else "exit 127"
+    (tmp_path / "cargo").write_text(f"#!/bin/sh\n{says}\n")
+    (tmp_path / "cargo").chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    make = ["make", "-C", str(ROOT), "toolchain"]
+    done = subprocess.run(make, env={"PATH": path}, capture_output=True, text=True, check=False)
+    found = f" (found: {version})" if version else ""
+    missing = f"missing: cargo 1.90 or newer, for building the Rust core{found}. Install Rust with rustup.\n"
+    assert done.stderr.splitlines(keepends=True)[:1] == ([] if version == "1.90.1" else [missing])

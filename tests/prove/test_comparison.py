@@ -135,6 +135,8 @@ def test_the_words_have_a_verdict_for_each_question_and_say_that_the_loop_is_clo
     assert following == {"requests/s", "CPU in all"}
     assert re.search(r"none above \d\.\d\d %$", lines["CPU per request"])
     assert lines["time per chunk"].endswith("too little traffic")
+    assert "requests: 1 without recording, 1 with it (sampling still applies)" in text
+    assert "A difference compares neighboring slices" in text
     assert "clients seem to wait for each answer (a closed loop)" in text
     assert "in 95 % of comparisons: each is one of 99 % (Bonferroni)" in text
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ import httpx
 import pytest
 
 from inference_logging import Config
+from inference_logging.prove.replay.comparison import Comparison, Outcome, Times
+from inference_logging.prove.replay.report import verdict
+from inference_logging.read.stats.interval import Interval
 from tests.kit.command_line import Done, run
 from tests.kit.servers import uvicorn
 from tests.kit.signatures import Configure
@@ -182,6 +186,23 @@ def test_a_record_of_the_replay_joins_the_recorded_one_and_has_a_trace_of_its_ow
     traces = {request["request_id"]: request["trace_id"] for request in replays.requests}
     assert {name: record["trace_id"] for name, record in replays.second.records.items()} == traces
     assert not set(traces.values()) & {record["trace_id"] for record in first.values()}
+
+
+def test_the_page_begins_with_one_sentence_that_says_how_the_runs_differ(replays: Replays) -> None:
+    alike = sum(one["requests"] for one in replays.report["outcomes"] if one["recorded"] == one["replayed"])
+    (first,) = re.findall(r"<h1>.*?</h1>\s*<p>(.*?)</p>", replays.page, re.DOTALL)
+    assert first.startswith(f"{alike} of {len(ASKED)} requests ended as recorded")
+
+
+def test_the_sentence_names_each_time_that_differs_and_those_that_do_not() -> None:
+    longer, alike = Interval(1.1, 1.05, 1.2), Interval(1.1, 0.9, 1.3)
+    times = (Times("duration", (), longer), Times("time to first chunk", (), alike), Times("few", (), None))
+    found = verdict(Comparison((Outcome("ok", "ok", 3), Outcome("ok", "error", 1)), (), times))
+    assert found.split("; ") == [
+        "3 of 4 requests ended as recorded",
+        "duration was 10.00 % longer",
+        "no difference was found in time to first chunk.",
+    ]
 
 
 def test_the_report_compares_outcomes_lengths_and_times(replays: Replays) -> None:

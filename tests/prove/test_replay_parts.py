@@ -17,7 +17,7 @@ import pytest
 from inference_logging.cli.main import OK
 from inference_logging.prove.replay.client import Answer
 from inference_logging.prove.replay.comparison import compare
-from inference_logging.prove.replay.events import Usage, has_content, is_error, usage_of, usage_of_events
+from inference_logging.prove.replay.events import Usage, chunks, is_error, usage_of, usage_of_events
 from inference_logging.prove.replay.player import Pace, Player, Result
 from inference_logging.prove.replay.schedule import (
     ABORTED,
@@ -30,6 +30,7 @@ from inference_logging.prove.replay.schedule import (
     Schedule,
     prompt_text,
 )
+from tests.kit import support
 from tests.kit.books import verify_in_process
 from tests.kit.command_line import run
 from tests.kit.segment_files import request, write_segment
@@ -229,20 +230,37 @@ def test_a_failure_of_this_program_ends_the_replay_with_its_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "is_chunk"),
+    ("message", "count"),
     [
-        (b'data: {"choices":[{"index":0}]}\n\n', True),
-        (b"data: [DONE]\n\n", False),
-        (b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n', False),
-        (b'data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1}}\n\n', True),
-        (b'data: {"usage":{"prompt_tokens":1}}\n\n', False),
-        (b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":1}}\n\n', True),
-        (b'data: {"choices":[{"text":"[DONE]"}]}\n\n', True),
-        (b": ping\n\n", True),
+        (b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n', 0),
+        (b'data: {"choices":[{"delta":{"content":"a"},"logprobs":null}]}\n\n', 1),
+        (b'data: {"choices":[{"delta":{"reasoning_content":"a"}}]}\n\n', 1),
+        (b'data: {"choices":[{"delta":{"tool_calls":[{"id":"1","function":{"arguments":"{"}}]}}]}\n\n', 1),
+        (b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}\n\n', 0),
+        (b'data: {"choices":[{"text":"","logprobs":{"tokens":["a"]}}]}\n\n', 0),
+        (b'data: {"choices":[{"text":"","token_ids":[0]}]}\n\n', 1),
+        (b'data: {"choices":[{"text":"[DONE]"}]}\n\ndata: {"choices":[{"text":"b"}]}\n\n', 2),
+        (b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n', 0),
+        (b'data: {"usage":{"prompt_tokens":1}}\n\n', 0),
+        (b'event: message_start\ndata: {"type":"message_start","message":{"content":[],"role":"assistant"}}\n\n', 0),
+        (b'data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}\r\n\r\n', 1),
+        (b'data: {"type":"content_block_start","content_block":{"type":"tool_use","name":"f","input":{}}}\n\n', 0),
+        (b'data: {"type":"message_delta","usage":{"output_tokens":1}}\n\n', 0),
+        (b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"a"}\n\n', 1),
+        (b'data: {"type":"response.output_text.done","text":"a"}\n\n', 0),
+        (b'data: {"type":"response.completed","response":{"output":[{"content":[{"text":"a"}]}]}}\n\n', 0),
+        (b'data: {"error":{"message":"a"}}\n\n', 0),
+        (b'event: ping\ndata: {"type":"ping"}\n\n', 0),
+        (b'data: {"mine":1}\n\ndata: words\n\n', 2),
+        (b": ping\n\n", 0),
     ],
 )
-def test_chunks_are_those_of_the_recording(message: bytes, is_chunk: bool) -> None:
-    assert has_content(message) is is_chunk
+def test_chunks_are_those_of_the_recording(message: bytes, count: int, recorded: support.Recorded) -> None:
+    assert chunks(message) == count
+    app = recorded.wrap(support.replying(*support.answer(message, b"", content_type=b"text/event-stream")))
+    support.serve_one(app, support.http_scope(), support.Client())
+    (record,) = recorded.records("request")
+    assert record.get("chunks", 0) == count
 
 
 @pytest.mark.parametrize(

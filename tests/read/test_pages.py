@@ -341,6 +341,21 @@ def test_numbers_have_three_digits_and_the_unit_that_fits(modules: Page) -> None
     assert found == list(expected.values())
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "labeled"),
+    [
+        (0.0168, 0.024, [0.018, 0.02, 0.022, 0.024]),
+        (0.0016, 0.07, [0.002, 0.005, 0.01, 0.02, 0.05]),
+        (0.001, 1, [0.001, 0.01, 0.1, 1]),
+    ],
+)
+def test_a_logarithmic_axis_has_labels_that_do_not_touch_and_more_than_one(
+    modules: Page, low: float, high: float, labeled: list[float]
+) -> None:
+    found = modules.evaluate("([low, high]) => module_plot_axes.logTicks(low, high, 6)", [low, high])
+    assert found == pytest.approx(labeled)
+
+
 def test_times_are_written_as_tables_have_them(modules: Page) -> None:
     values = [mantissa * 10**power for power in range(-6, 6) for mantissa in (1, 1.25, 4.567, 9.99)]
     found = modules.evaluate("values => values.map(value => module_format.format(value, 's'))", values)

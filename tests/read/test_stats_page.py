@@ -79,10 +79,10 @@ def test_a_person_reads_the_headline_figures_and_the_rows_of_the_outcomes(shown:
     figures = dict(re.findall(r"^(.+)\n+(.+)$", shown.evaluate("document.querySelector('dl').innerText"), re.MULTILINE))
     assert figures["Requests"] == "200"
     assert figures["Requests per second"] == "1.01"
-    assert figures["Failed"] == "3.00%"
+    assert figures["Failed"] == "3.00 %"
     assert figures["Tokens in / out"] == "200 k / 20 k"
     assert figures["Dropped records"] == "42"
-    for row in ("ok\t190\t95.00%", "error\t6\t3.00%", "client_disconnect\t4\t2.00%", "queue_full, INFO\t41"):
+    for row in ("ok\t190\t95.00 %", "error\t6\t3.00 %", "client_disconnect\t4\t2.00 %", "queue_full, INFO\t41"):
         assert f"{row}\n" in text, row
     assert "2026-11-21 05:00:00 to 2026-11-21 05:03:19 UTC" in text
 
@@ -161,3 +161,18 @@ def test_the_heat_map_counts_each_request_once(tmp_path: Path) -> None:
     (heat,) = (plot for plot in plots(counted(tmp_path, records())) if plot.kind == "heatmap")
     assert sum(map(sum, heat.data["cells"])) == 200
     assert {len(cell) + 1 for cell in heat.data["cells"]} == {len(heat.data["edges"])}
+
+
+def test_a_route_whose_requests_took_no_time_does_not_stretch_the_scale_of_all(tmp_path: Path) -> None:
+    """A logarithmic axis has no 0; the page draws no dot for it, and says 0 s."""
+    took = [("/a", 0.004), ("/b", 4.0), ("/killed", 0.0)]
+    made = [request(n, http__route=name, duration_s=s) for n, (name, s) in enumerate(took)]
+    data = next(plot for plot in plots(counted(tmp_path, made)) if plot.title == "By route").data
+    assert data["log"]
+    assert min(data["series"][0]["values"]) == 0
+
+
+def test_what_failed_has_the_color_that_it_has_in_view(tmp_path: Path) -> None:
+    series = {plot.name: plot.data.get("series", []) for plot in plots(counted(tmp_path, records()))}
+    failed = [one for name in ("over-time", "outcomes") for one in series[name] if one["name"] == "failed"]
+    assert [one["colour"] for one in failed] == ["bad", "bad"]

@@ -83,6 +83,11 @@ def middle(found: Locator) -> float:
     return place["y"] + place["height"] / 2
 
 
+def test_one_failed_request_is_one_request(page: Window) -> None:
+    page.open("#/overview")
+    expect(page.page.locator(".tiles div", has_text="Failed").locator("dd")).to_have_text("8.33 %1 request")
+
+
 def test_models_are_those_that_answered_where_none_was_named_and_none_is_a_row(page: Window) -> None:
     page.open("#/overview?by=model")
     rows = page.page.get_by_role("region", name="By group").locator("tbody tr")

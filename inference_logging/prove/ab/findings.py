@@ -96,13 +96,14 @@ class Findings:
         return (
             f"recording off and on in {_number(2 * self.pairs, 'slice')} of {self.slice_s:g} s, in {processes}"
             f"{listeners}: {safe(self.queue_directory)}\n"
-            f"requests: {self.requests[1]:,} recorded, {self.requests[0]:,} not recorded\n"
+            f"requests: {self.requests[0]:,} without recording, {self.requests[1]:,} with it (sampling still applies)\n"
         )
 
     def _sentences(self) -> list[str]:
         lines = []
         if self.is_enough:
             together, each = (f"{100 * level:.0f} %" for level in (TOGETHER, LEVEL))
+            lines.append("A difference compares neighboring slices, without outliers: not quite that of the columns.")
             lines.append(f"All five intervals hold in {together} of comparisons: each is one of {each} (Bonferroni).")
         if self.compared.is_closed:
             lines.append(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from inference_logging.errors import MissingExtraError
-from inference_logging.prove.replay.events import Usage, has_content, is_error, usage_of, usage_of_events
+from inference_logging.prove.replay.events import Usage, chunks, is_error, usage_of, usage_of_events
 from inference_logging.prove.replay.schedule import ABORTED, Planned
 
 try:
@@ -149,8 +149,7 @@ async def _read(response: httpx.Response, planned: Planned, answer: Answer, bega
 
 def _take(message: bytes, answer: Answer, began: float) -> None:
     """Take a message of a stream."""
-    if has_content(message):
-        answer.chunks_s.append(time.perf_counter() - began)
+    answer.chunks_s += [time.perf_counter() - began] * chunks(message)
     answer.usage |= usage_of_events(message)
     answer.has_error_event |= is_error(message)
 

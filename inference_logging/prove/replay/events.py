@@ -1,7 +1,7 @@
 """What an answer says in its bytes: whether a message of a stream has content or an error, and the token counts.
 
-The rules are those of the recording: a message that is only `data: [DONE]`, or only usage, is no chunk, and an event
-`error` is the end of a failed answer.
+The rules are those of the recording: an event without text (a role, a beginning, an end, usage, `[DONE]`, a ping) is
+not a chunk, and an event `error` is the end of a failed answer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,23 @@ _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 _ERROR_NAME: Final = re.compile(rb"event:\s*(error|response\.failed)\s*[\r\n]")
 _ERROR_OBJECT: Final = re.compile(rb'data:\s*\{\s*"error"')
 _DONE: Final = b"[DONE]"
+_BETWEEN: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+"""What ends an event."""
+_NAME: Final = re.compile(rb"^event: ?(\S+)", re.MULTILINE)
+_KEEP_ALIVE: Final = frozenset({"ping", "keepalive", "keep-alive", "keep_alive", "heartbeat"})
+_APIS: Final = ("message_", "content_block_", "response.", "transcript.", "speech.", "error")
+"""Types of events by which their API is known: what adds no text is then only a frame. So is an event with these:"""
+_FRAMES: Final = frozenset({"choices", "candidates", "token", "content_block", "text_output", "done", "stop", "error"})
+_ROOTS: Final = frozenset(
+    {"choices", "delta", "message", "content_block", "candidates", "token", "content", "text_output", "thinking",
+     "response", "audio", "partial_image_b64"}
+)  # fmt: skip
+"""Where an event has texts, and what they are called there."""
+_TEXTS: Final = frozenset(
+    {"content", "refusal", "reasoning_content", "reasoning", "thinking", "text", "data", "transcript", "partial_json",
+     "delta", "text_output", "response", "audio", "partial_image_b64"}
+)  # fmt: skip
+_CALLS: Final = frozenset({"function", "custom", "function_call", "functionCall"})
 
 
 class Usage(NamedTuple):
@@ -28,11 +45,9 @@ class Usage(NamedTuple):
         return Usage(*(new if new is not None else old for old, new in zip(self, later, strict=True)))
 
 
-def has_content(message: bytes) -> bool:
-    """Return whether a message of an event stream carries a part of the answer."""
-    if not message.startswith(b"data:") or not (_DONE in message or _USAGE.search(message)):
-        return True
-    return not all(data == _DONE or _is_only_usage(data) for data in _data(message))
+def chunks(message: bytes) -> int:
+    """Return how many events of a message of an event stream add to the answer."""
+    return sum(map(_is_chunk, _BETWEEN.split(message)))
 
 
 def is_error(message: bytes) -> bool:
@@ -72,9 +87,28 @@ def _data(message: bytes) -> list[bytes]:
     return [line[5:].strip() for line in message.splitlines() if line.startswith(b"data:")]
 
 
-def _is_only_usage(data: bytes) -> bool:
-    event = _object(data)
-    return isinstance(event.get("usage"), dict) and (event.get("choices") == [] or list(event) == ["usage"])
+def _is_chunk(event: bytes) -> bool:
+    """Return whether an event adds content, reasoning or a tool call; one of an unknown form does."""
+    data = b"\n".join(_data(event))
+    if not data.strip() or data == _DONE:
+        return False
+    found = _object(data)
+    named = _NAME.search(event)
+    kind = str(found.get("type") or (named[1].decode(errors="replace") if named else ""))
+    if kind in _KEEP_ALIVE:
+        return False
+    frames = kind.startswith(_APIS) or _FRAMES & found.keys() or found.keys() == {"usage"}
+    return any(_adds(key, found[key]) for key in _ROOTS & found.keys()) or not frames
+
+
+def _adds(key: str, value: Any, parent: str = "") -> bool:
+    if isinstance(value, dict):
+        return key != "response" and any(_adds(name, one, key) for name, one in value.items() if name != "logprobs")
+    if isinstance(value, list):
+        return any(_adds(key, one, parent) for one in value)
+    if isinstance(value, str):
+        return value != "" and (key in _TEXTS or parent in _CALLS)
+    return key == "token_ids" and isinstance(value, int)
 
 
 def _object(content: bytes) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from inference_logging.read.pages.content import Plot, Table
 from inference_logging.read.pages.page import Section
 from inference_logging.read.pages.parts import figure, paragraph, table_of
 from inference_logging.read.pages.parts import headline as first_figures
-from inference_logging.read.stats.summary import duration_text
+from inference_logging.read.stats.summary import duration_text, share_text
 
 VERSION: Final = 1
 _MOST_ERRORS: Final = 5
@@ -122,6 +122,21 @@ def headline(replayed: Replayed) -> Iterator[tuple[str, str]]:
         )
 
 
+def verdict(comparison: Comparison) -> str:
+    """Return in a sentence how the replay differs from the recording."""
+    requests = sum(one.requests for one in comparison.outcomes)
+    alike = sum(one.requests for one in comparison.outcomes if one.recorded == one.replayed)
+    found = [f"{alike:,} of {requests:,} requests ended as recorded"]
+    found += [_differs(one.name, one.ratio.value) for one in comparison.times if one.ratio and not one.ratio.holds(1)]
+    if same := [one.name for one in comparison.times if one.ratio and one.ratio.holds(1)]:
+        found.append(f"no difference was found in {', '.join(same)}")
+    return f"{'; '.join(found)}."
+
+
+def _differs(name: str, ratio: float) -> str:
+    return f"{name} was {share_text(abs(ratio - 1))} {'longer' if ratio > 1 else 'shorter'}"
+
+
 def notes(replayed: Replayed) -> Iterator[str]:
     """Return what a reader has to know before the figures are compared."""
     if capped := replayed.capped:
@@ -153,7 +168,7 @@ def tables(replayed: Replayed) -> list[Table]:
             "Times",
             ("", "requests", *shares, "replayed ÷ recorded (95 %)"),
             times,
-            "Of requests with the same outcome in both runs. Recorded: at the server; replayed: at this client.",
+            "Only requests with the same outcome in both runs. Recorded: at the server; replayed: at this client.",
         ),
     ]
     return [table for table in found if table.rows]
@@ -162,6 +177,7 @@ def tables(replayed: Replayed) -> list[Table]:
 def write_page(path: Path, replayed: Replayed) -> None:
     """Write the page, for its owner to read. Raises ``OSError``."""
     intro = [
+        paragraph(verdict(replayed.comparison)),
         paragraph(f"{replayed.file} ({replayed.form}) to {replayed.url}"),
         first_figures(headline(replayed)),
         *map(paragraph, notes(replayed)),

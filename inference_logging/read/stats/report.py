@@ -15,7 +15,7 @@ from inference_logging.read.pages.parts import figure, paragraph, table_of
 from inference_logging.read.pages.parts import headline as first_figures
 from inference_logging.read.segments.columns import NONE, NOT_FAILED
 from inference_logging.read.stats.counts import Counts, Group
-from inference_logging.read.stats.summary import count_text, duration_text, headline, tables
+from inference_logging.read.stats.summary import count_text, duration_text, headline, share_text, tables
 from inference_logging.read.table.sketch import Sketch
 from inference_logging.read.terminal import safe
 
@@ -80,7 +80,7 @@ def _over_time(counts: Counts) -> Plot:
         f"Requests per second, by the time at which they ended, in intervals of {width_s} s: at most "
         f"{max(map(sum, zip(others, failed, strict=True))):.3g} per second."
     )
-    series = [{"name": "not failed", "values": others}, {"name": "failed", "values": failed}]
+    series = [{"name": "not failed", "values": others}, {"name": "failed", "values": failed, "colour": "bad"}]
     data = {
         "x": beginnings, "width": width_s, "series": series, "unit": "1/s", "style": "bars", "stacked": True,
         "sync": "time",
@@ -149,10 +149,11 @@ def _outcomes(whole: Group) -> Plot:
         {
             "name": title,
             "values": [count if one is wanted else None for one, (_, count) in zip(has_failed, ordered, strict=True)],
+            "colour": "bad" if wanted else "first",
         }
         for title, wanted in (("not failed", False), ("failed", True))
     ]
-    texts = [f"{count_text(count)} ({count / whole.requests:.2%})" for _, count in ordered]
+    texts = [f"{count_text(count)} ({share_text(count / whole.requests)})" for _, count in ordered]
     words = "Requests by outcome: " + ", ".join(f"{safe(name)} {count_text(count)}" for name, count in ordered) + "."
     data = {"labels": names, "series": series, "texts": texts, "unit": "{request}", "stacked": True}
     return Plot("outcomes", "Outcomes", words, "bars", data, table="Outcomes")
@@ -161,19 +162,20 @@ def _outcomes(whole: Group) -> Plot:
 def _routes(groups: Mapping[str, Group]) -> Plot:
     shown = [(name, group) for name, group in groups.items() if group.duration.count][:_MOST_BARS]
     names = [name for name, _ in shown]
-    p50, p99 = ([max(group.duration.quantile(share) or 0.0, _LEAST_S) for _, group in shown] for share in (0.5, 0.99))
+    p50, p99 = ([group.duration.quantile(share) or 0.0 for _, group in shown] for share in (0.5, 0.99))
     listed = (f"{safe(n)}: {duration_text(a)}, {duration_text(b)}" for n, a, b in zip(names, p50, p99, strict=True))
     words = "Median and 99th percentile of the duration by route, the most used first. " + "; ".join(listed) + "."
     series = [{"name": "p50", "values": p50}, {"name": "p99", "values": p99}]
-    data = {"labels": names, "series": series, "unit": "s", "mark": "dot", "log": is_wide([*p50, *p99])}
+    is_log = is_wide([value for value in (*p50, *p99) if value])
+    data = {"labels": names, "series": series, "unit": "s", "mark": "dot", "log": is_log}
     return Plot("routes", "By route", words, "bars", data, table="By route")
 
 
 def _tokens(models: dict[str, Group]) -> Plot:
     shown = list(models.items())[:_MOST_BARS]
     series = [
-        {"name": "input", "values": [group.input_tokens for _, group in shown]},
-        {"name": "output", "values": [group.output_tokens for _, group in shown]},
+        {"name": "input", "values": [group.input_tokens for _, group in shown], "colour": "fourth"},
+        {"name": "output", "values": [group.output_tokens for _, group in shown], "colour": "third"},
     ]
     listed = (f"{safe(n)}: {count_text(g.input_tokens)} in, {count_text(g.output_tokens)} out" for n, g in shown)
     words = "Tokens by model. " + "; ".join(listed) + "."

@@ -66,8 +66,8 @@ def tables(counts: Counts) -> list[Table]:
 
 
 _TIMES_NOTE: Final = (
-    f"Quantiles are within {RELATIVE_ERROR:.0%}. Time per chunk is the mean gap between two chunks of a response, time "
-    "per output token the same over the tokens after the first, if known; one value per request."
+    f"Quantiles are within {100 * RELATIVE_ERROR:.0f} %. Time per chunk is the mean gap between two chunks of a "
+    "response, time per output token the same over the tokens after the first, if known; one value per request."
 )
 
 
@@ -77,7 +77,7 @@ def headline(counts: Counts) -> list[tuple[str, str]]:
     return [
         ("Requests", count_text(whole.requests)),
         ("Requests per second", _NOTHING if rate(counts) is None else f"{rate(counts):.3g}"),
-        ("Failed", f"{whole.failed / whole.requests:.2%}" if whole.requests else _NOTHING),
+        ("Failed", share_text(whole.failed / whole.requests) if whole.requests else _NOTHING),
         ("Duration, p50", duration_text(whole.duration.quantile(0.5))),
         ("Duration, p99", duration_text(whole.duration.quantile(0.99))),
         ("Time to first chunk, p50", duration_text(whole.first_chunk.quantile(0.5))),
@@ -99,6 +99,11 @@ def duration_text(seconds: float | None) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.3g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
     return f"{seconds * 1e6:.3g} µs" if seconds else "0 s"
+
+
+def share_text(share: float) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.2f} %"
 
 
 def count_text(count: float) -> str:
@@ -145,7 +150,7 @@ def _quantiles(sketch: Sketch) -> dict[str, float | None] | None:
 
 def _outcomes(whole: Group) -> Table:
     ordered = sorted(whole.outcomes.items(), key=lambda item: (item[0] != "ok", -item[1]))
-    rows = [(name, count_text(count), f"{count / whole.requests:.2%}") for name, count in ordered]
+    rows = [(name, count_text(count), share_text(count / whole.requests)) for name, count in ordered]
     note = FAILED_NOTE
     if abs(whole.requests - whole.records) > 0.05:
         note += f" {whole_number(whole.records)} records, each weighted by its adjusted_count."
@@ -154,7 +159,7 @@ def _outcomes(whole: Group) -> Table:
 
 def _statuses(whole: Group) -> Table:
     rows = [
-        (name, count_text(count), f"{count / whole.requests:.2%}") for name, count in sorted(whole.statuses.items())
+        (name, count_text(count), share_text(count / whole.requests)) for name, count in sorted(whole.statuses.items())
     ]
     return Table("Status classes", ("status", "requests", "share"), rows)
 
@@ -178,7 +183,7 @@ def _left_out(groups: Mapping[str, Group]) -> str:
 
 def _group_cells(group: Group) -> Iterable[str]:
     yield count_text(group.requests)
-    yield f"{group.failed / group.requests:.2%}"
+    yield share_text(group.failed / group.requests)
     for sketch, share in (
         (group.duration, 0.5),
         (group.duration, 0.99),

@@ -225,7 +225,7 @@ class Catalog:
         try:
             return Cache(root, directory)
         except OSError as error:
-            self._no_cache.append(f"{root}: {error}; rows are kept in memory")
+            self._no_cache.append(f"{root}: {error.strerror or error}; rows are kept in memory")
             return None
 
     def _list(self) -> dict[str, Entry]:
@@ -237,7 +237,7 @@ class Catalog:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                self._problems[str(directory)] = str(error)
+                self._problems[str(directory)] = error.strerror or str(error)
                 continue
             if cache is not None:
                 cache.clean({segment.name for segment in listed})
@@ -304,7 +304,7 @@ class Catalog:
         except FileNotFoundError:
             return None
         except (OSError, MissingExtraError) as error:
-            self._problems[entry.name] = str(error)
+            self._problems[entry.name] = getattr(error, "strerror", None) or str(error)
             return entry
 
     def _continue(

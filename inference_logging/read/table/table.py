@@ -28,13 +28,17 @@ class Table:
     """
 
     def __init__(
-        self, directories: Sequence[Path], prefixes: Sequence[str] | None, cache_directory: Path | None
+        self,
+        directories: Sequence[Path],
+        prefixes: Sequence[str] | None,
+        cache_directory: Path | None,
+        purpose: str = "view",
     ) -> None:
         """Begin, with nothing read; a directory that does not exist yet has no segments.
 
         Raises OSError naming a directory that cannot be read, ``MissingExtraError``.
         """
-        self._connection = connected(**BOUNDED)
+        self._connection = connected(purpose, "view", **BOUNDED)
         self._catalog = Catalog(
             self._connection, directories, lambda one: not prefixes or one.prefix in prefixes, cache_directory
         )

@@ -18,6 +18,8 @@ export function logTicks(low, high, most = 8, base = 10) {
     return found;
   };
   if (base === 10) {
+    // Within a factor of three, round points are few: those of a linear axis are more.
+    if (high < 3 * low) return linearTicks(low, high, Math.min(most, 6));
     for (const factors of [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1, 3]]) {
       const found = [];
       for (let power = Math.floor(first); power <= last; power++) {
@@ -27,7 +29,8 @@ export function logTicks(low, high, most = 8, base = 10) {
           if (point >= low * 0.999999 && point <= high * 1.000001) found.push(point);
         }
       }
-      if (found.length <= most && found.length > 1) return found;
+      const closest = Math.min(...found.slice(1).map((point, at) => Math.log(point / found[at]))) / Math.log(high / low);
+      if (found.length <= most && found.length > 1 && closest * most > 0.6) return found;
     }
   }
   for (let every = 1; every < 60; every++) {

@@ -74,7 +74,7 @@ function Tiles({ data, total }) {
   const of = (field, name) => data.fields?.[field]?.[name];
   const tiles = [
     ["Requests", format(total, "1"), `${format(weighted / span, "1/s")} from first to last`],
-    ["Failed", format(errors / total, "ratio"), `${format(errors, "1")} requests`, errors ? "bad" : ""],
+    ["Failed", format(errors / total, "ratio"), format(errors, "{request}"), errors ? "bad" : ""],
     ["Duration p50", format(of("duration_s", "p50"), "s"), `p95 ${format(of("duration_s", "p95"), "s")}`],
     ["Duration p99", format(of("duration_s", "p99"), "s"), `greatest ${format(of("duration_s", "max"), "s")}`],
     ["First chunk p50", format(of(FIRST, "p50"), "s"), `p95 ${format(of(FIRST, "p95"), "s")}`],
