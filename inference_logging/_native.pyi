@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, final
 
 __all__ = [
+    "AnswerReader",
     "AuditQueue",
     "BoundFields",
     "CommitWatch",
@@ -338,6 +339,15 @@ class DirectoryWatch:
     def requests(self) -> dict[str, Any]: ...
     def listener_stats(self) -> dict[str, Any]: ...
     def sinks(self) -> list[dict[str, Any]]: ...
+
+@final
+class AnswerReader:
+    is_stream: bool
+    def __new__(cls, content_type: bytes) -> AnswerReader: ...
+    def read(self, part: bytes, is_last: bool) -> int: ...
+    @property
+    def has_failed(self) -> bool: ...
+    def tokens(self) -> tuple[int | None, int | None]: ...
 
 @final
 class Comparison:

@@ -10,14 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from inference_logging._native import AnswerReader
 from inference_logging.cli.main import OK
-from inference_logging.prove.replay.client import Answer
+from inference_logging.prove.replay.client import Answer, Usage
 from inference_logging.prove.replay.comparison import compare
-from inference_logging.prove.replay.events import Usage, chunks, is_error, usage_of, usage_of_events
 from inference_logging.prove.replay.player import Pace, Player, Result
 from inference_logging.prove.replay.schedule import (
     ABORTED,
@@ -229,34 +229,32 @@ def test_a_failure_of_this_program_ends_the_replay_with_its_error() -> None:
         asyncio.run(Player(Failing(), Pace(), lambda _: None).play([planned_at(0.0), planned_at(3600.0)]))  # type: ignore[arg-type]
 
 
+class Read(NamedTuple):
+    """What an answer says that comes in one part."""
+
+    chunks: int
+    has_failed: bool
+    tokens: tuple[int | None, int | None]
+
+
+def read(body: bytes, content_type: bytes = b"text/event-stream") -> Read:
+    reader = AnswerReader(content_type)
+    return Read(reader.read(body, True), reader.has_failed, reader.tokens())
+
+
 @pytest.mark.parametrize(
     ("message", "count"),
     [
         (b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n', 0),
-        (b'data: {"choices":[{"delta":{"content":"a"},"logprobs":null}]}\n\n', 1),
-        (b'data: {"choices":[{"delta":{"reasoning_content":"a"}}]}\n\n', 1),
-        (b'data: {"choices":[{"delta":{"tool_calls":[{"id":"1","function":{"arguments":"{"}}]}}]}\n\n', 1),
-        (b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}\n\n', 0),
-        (b'data: {"choices":[{"text":"","logprobs":{"tokens":["a"]}}]}\n\n', 0),
-        (b'data: {"choices":[{"text":"","token_ids":[0]}]}\n\n', 1),
         (b'data: {"choices":[{"text":"[DONE]"}]}\n\ndata: {"choices":[{"text":"b"}]}\n\n', 2),
         (b'data: {"choices":[],"usage":{"prompt_tokens":1}}\n\ndata: [DONE]\n\n', 0),
-        (b'data: {"usage":{"prompt_tokens":1}}\n\n', 0),
-        (b'event: message_start\ndata: {"type":"message_start","message":{"content":[],"role":"assistant"}}\n\n', 0),
-        (b'data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}\r\n\r\n', 1),
-        (b'data: {"type":"content_block_start","content_block":{"type":"tool_use","name":"f","input":{}}}\n\n', 0),
-        (b'data: {"type":"message_delta","usage":{"output_tokens":1}}\n\n', 0),
-        (b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"a"}\n\n', 1),
-        (b'data: {"type":"response.output_text.done","text":"a"}\n\n', 0),
-        (b'data: {"type":"response.completed","response":{"output":[{"content":[{"text":"a"}]}]}}\n\n', 0),
         (b'data: {"error":{"message":"a"}}\n\n', 0),
         (b'event: ping\ndata: {"type":"ping"}\n\n', 0),
         (b'data: {"mine":1}\n\ndata: words\n\n', 2),
-        (b": ping\n\n", 0),
     ],
 )
 def test_chunks_are_those_of_the_recording(message: bytes, count: int, recorded: support.Recorded) -> None:
-    assert chunks(message) == count
+    assert read(message).chunks == count
     app = recorded.wrap(support.replying(*support.answer(message, b"", content_type=b"text/event-stream")))
     support.serve_one(app, support.http_scope(), support.Client())
     (record,) = recorded.records("request")
@@ -275,18 +273,26 @@ def test_chunks_are_those_of_the_recording(message: bytes, count: int, recorded:
     ],
 )
 def test_an_error_in_a_stream_is_seen_as_the_recording_sees_it(message: bytes, is_end: bool) -> None:
-    assert is_error(message) is is_end
+    assert read(message).has_failed is is_end
+
+
+def test_an_event_that_a_network_cuts_is_one_chunk_when_it_is_whole() -> None:
+    reader = AnswerReader(b"application/x-ndjson")
+    assert reader.is_stream
+    parts = [b'{"response":"a"}\n{"resp', b'onse":"b', b'"}\n', b'{"response":"c"}']
+    assert [reader.read(part, False) for part in parts] == [1, 0, 1, 0]
+    assert reader.read(b"", True) == 1
 
 
 def test_token_counts_are_read_as_each_api_places_them() -> None:
     openai = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'
     start = b'event: message_start\ndata: {"message":{"usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
     delta = b'event: message_delta\ndata: {"usage":{"output_tokens":9}}\n\n'
-    responses = b'{"type":"x","response":{"usage":{"input_tokens":6,"output_tokens":7}}}'
-    assert usage_of_events(openai) == Usage(3, 4)
-    assert usage_of_events(start) | usage_of_events(delta) == Usage(5, 9)
-    assert usage_of(responses) == Usage(6, 7)
-    assert usage_of(b'{"usage":{"prompt_tokens":"many"}') == Usage()
+    responses = b'data: {"type":"x","response":{"usage":{"input_tokens":6,"output_tokens":7}}}\n\n'
+    assert read(openai).tokens == (3, 4)
+    assert read(start + delta).tokens == (5, 9)
+    assert read(responses).tokens == (6, 7)
+    assert read(b'{"usage":{"prompt_tokens":"many"}', b"application/json").tokens == (None, None)
 
 
 def result_of(at: int, recorded: Recorded, answer: Answer) -> Result:

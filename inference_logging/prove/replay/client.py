@@ -1,8 +1,6 @@
 """One request: sent, its answer read as it comes, and left where the recorded client left.
 
-A chunk is what the server sent at once: a chunk of HTTP/1.1's transfer encoding, as the recording counts them. Where a
-network has cut one of an event stream in two, the parts count as one, since only whole events end with an empty line.
-What is only `data: [DONE]` or usage is none.
+The answer is read by the reader of the recording, so chunks, failures and token counts are counted by the same rules.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from inference_logging._native import AnswerReader
 from inference_logging.errors import MissingExtraError
-from inference_logging.prove.replay.events import Usage, chunks, is_error, usage_of, usage_of_events
 from inference_logging.prove.replay.schedule import ABORTED, Planned
 
 try:
@@ -34,10 +32,14 @@ UNFINISHED: Final = "unfinished"
 _CONNECT_TIMEOUT_S: Final = 30.0
 _KEEP_CONNECTION_S: Final = 2.0
 """Less than servers keep a connection: one that both ends close at once would lose a request."""
-_MOST_READ_BYTES: Final = 16 << 20
-"""Of an answer that is not streamed, or of one event: only the token counts are wanted."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
-_ENDS_OF_EVENTS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+
+
+class Usage(NamedTuple):
+    """Tokens that the server counted; None: it did not say."""
+
+    input: int | None = None
+    output: int | None = None
 
 
 @dataclass
@@ -51,7 +53,6 @@ class Answer:
     error: str | None = None
     status: int | None = None
     is_stream: bool = False
-    has_error_event: bool = False
     duration_s: float = 0.0
     chunks_s: list[float] = field(default_factory=list)
     """When each chunk came."""
@@ -108,14 +109,16 @@ class Client:
             headers["X-Request-Id"] = planned.request_id
         request = self._client.build_request("POST", self._url + planned.path, content=planned.body, headers=headers)
         response = await self._client.send(request, stream=True)
+        answer.status = response.status_code
+        reader = AnswerReader(response.headers.get("content-type", "").encode())
+        answer.is_stream = reader.is_stream
         try:
-            answer.status = response.status_code
-            answer.is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-            if await _read(response, planned, answer, began):
+            if await _read(response, reader, planned, answer, began):
                 answer.outcome = ABORTED
             else:
-                answer.outcome = "error" if response.status_code >= 500 or answer.has_error_event else "ok"
+                answer.outcome = "error" if response.status_code >= 500 or reader.has_failed else "ok"
         finally:
+            answer.usage = Usage(*reader.tokens())
             await response.aclose()
 
 
@@ -124,34 +127,15 @@ def new_answer() -> Answer:
     return Answer(secrets.token_hex(16))
 
 
-async def _read(response: httpx.Response, planned: Planned, answer: Answer, began: float) -> bool:
+async def _read(response: httpx.Response, reader: AnswerReader, planned: Planned, answer: Answer, began: float) -> bool:
     """Read the answer; True: left after as many chunks as the recorded client."""
-    kept = b""
     async for part in response.aiter_raw():
         answer.body_bytes += len(part)
-        if len(kept) < _MOST_READ_BYTES:
-            kept += part
-        if answer.is_stream and not kept.endswith(_ENDS_OF_EVENTS) and len(kept) < _MOST_READ_BYTES:
-            continue
-        if not answer.is_stream:
-            answer.chunks_s.append(time.perf_counter() - began)
-        else:
-            _take(kept, answer, began)
-            kept = b""
+        answer.chunks_s += [time.perf_counter() - began] * reader.read(part, False)
         if planned.abort_chunks is not None and len(answer.chunks_s) >= planned.abort_chunks:
             return True
-    if not answer.is_stream:
-        answer.usage = usage_of(kept)
-    elif kept:
-        _take(kept, answer, began)
+    answer.chunks_s += [time.perf_counter() - began] * reader.read(b"", True)
     return False
-
-
-def _take(message: bytes, answer: Answer, began: float) -> None:
-    """Take a message of a stream."""
-    answer.chunks_s += [time.perf_counter() - began] * chunks(message)
-    answer.usage |= usage_of_events(message)
-    answer.has_error_event |= is_error(message)
 
 
 def _context(ca_file: str) -> Any:

@@ -8,6 +8,7 @@
 compile_error!("inferlog needs an interpreter with the GIL: its core relies on it, and has not been tried without");
 
 mod answer;
+mod answer_reader;
 mod arrow;
 mod asgi;
 mod attributes;
@@ -90,6 +91,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<status::PyMetrics>()?;
     module.add_class::<directory_watch::DirectoryWatch>()?;
     module.add_class::<comparison::PyComparison>()?;
+    module.add_class::<answer_reader::AnswerReader>()?;
     module.add_class::<rows::RowReader>()?;
     module.add_class::<rows::PyRows>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
