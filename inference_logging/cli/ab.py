@@ -15,6 +15,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 if TYPE_CHECKING:
     from inference_logging._native import Comparison
     from inference_logging.prove.ab.comparison import Pair
+    from inference_logging.record.config import Config
 
 LEAST_PAIRS: Final = 6
 SLICE_LIMITS_S: Final = (0.2, 300.0)
@@ -91,9 +92,7 @@ def command(
         raise click.BadParameter(sentence, param_hint="'--for'")
     # The listener writes what came before within this time.
     guard_s = min(config.flush_interval_s, slice_s / 2)
-    return _run(
-        native.queue_directory(config, by_name=service_name is not None), pairs, slice_s, guard_s, seed, as_json
-    )
+    return _run(_directory(config, by_name=service_name is not None), pairs, slice_s, guard_s, seed, as_json)
 
 
 def _seconds(option: str, text: str) -> float:
@@ -101,6 +100,16 @@ def _seconds(option: str, text: str) -> float:
         return duration_s(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=f"'--{option}'") from None
+
+
+def _directory(config: Config, *, by_name: bool) -> Path:
+    """Return the queue directory of the application that a configuration means, as `ctl` finds it."""
+    from inference_logging._native import Settings, queue_directory  # only for a right command line
+
+    try:
+        return queue_directory(Settings(native.as_json(config)), by_name)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _run(directory: Path, pairs: int, slice_s: float, guard_s: float, seed: int | None, as_json: bool) -> int:

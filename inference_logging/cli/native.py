@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 if TYPE_CHECKING:
     from inference_logging.record.config import Config
 
@@ -56,26 +54,6 @@ def options(values: Mapping[str, Any]) -> list[str]:
 def as_json(config: Config, **more: Any) -> bytes:
     """Return the configured parameters without the defaults: `recover` distinguishes the two."""
     return json.dumps(config.model_dump(mode="json", exclude_unset=True, exclude={"config_file"}) | more).encode()
-
-
-def queue_directory(config: Config, *, by_name: bool) -> Path:
-    """Return the queue directory of the application that a configuration means, as `ctl` finds it.
-
-    Raises ``UsageError`` if it does not exist, or there are several.
-    """
-    from inference_logging._native import Settings, queue_directories_meant  # only for a right command line
-
-    try:
-        found = queue_directories_meant(Settings(as_json(config)), by_name)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    directory = found[0] if found else config.resolved_queue_directory
-    if not directory.is_dir():
-        raise click.UsageError(
-            f"queue_directory={directory}: does not exist: no server with this configuration has run. Name "
-            "another one with --config, --service-name or --queue-directory"
-        )
-    return directory
 
 
 def _environment() -> dict[str, str]:

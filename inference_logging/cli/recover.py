@@ -59,5 +59,4 @@ def command(
         directory=directory,
         queue_directory=argument if argument is not None else queue_directory,
     )
-    native.queue_directory(config, by_name=service_name is not None)
     return native.run(["recover", *native.options({"--service-name": service_name, "--json": as_json})], config)

@@ -38,6 +38,25 @@ pub fn meant(settings: &Settings, by_name: bool, all: bool) -> Result<Vec<PathBu
     ))
 }
 
+/// The one queue directory that a command means.
+///
+/// # Errors
+/// A sentence: there is none, or there are several.
+pub fn one(settings: &Settings, by_name: bool) -> Result<PathBuf, String> {
+    let found = meant(settings, by_name, false)?.into_iter().next();
+    let directory = found.unwrap_or_else(|| settings.resolved_queue_directory());
+    if directory.is_dir() { Ok(directory) } else { Err(missing(&directory)) }
+}
+
+/// What is wrong with a queue directory that is not there.
+pub fn missing(directory: &Path) -> String {
+    format!(
+        "queue_directory={}: does not exist: no server with this configuration has run. Name another one with \
+         --config, --service-name or --queue-directory",
+        directory.display()
+    )
+}
+
 /// Every queue directory of the application: the configured one; else the default one of this very configuration, and
 /// those whose segments go to the configured folder.
 /// A service name that is given means this service only; with `by_name` wherever it is, if it is not there.

@@ -175,10 +175,7 @@ impl Given<'_> {
             let directory = one.queue_directory;
             let place = directory.display();
             let control = Control::open(&directory, "ctl").map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => self.options.wrong(&format!(
-                    "queue_directory={place}: does not exist: no server with this configuration has run. \
-                     Name another one with --config, --service-name or --queue-directory"
-                )),
+                io::ErrorKind::NotFound => self.options.wrong(&application::missing(&directory)),
                 _ => Failure::Refused(format!("queue_directory={place}: {error}")),
             })?;
             Ok((directory, control))

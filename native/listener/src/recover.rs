@@ -3,6 +3,7 @@
 //! A server does the same at its start in its own queue directory. This command is for directories to which no server
 //! comes back: after a host's restart, of a renamed service, on a volume that was saved.
 
+use super::application;
 use super::failure::{self, Failure};
 use super::host::Host;
 use super::listeners::Listeners;
@@ -79,6 +80,9 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     configuration.refuse_foreign_store(host)?;
     let configuration = configuration.of_application(&options)?.swap_remove(0);
     let directory = &configuration.queue_directory;
+    if !directory.is_dir() {
+        return Err(options.wrong(&application::missing(directory)));
+    }
     let lanes = lanes(&configuration).map_err(|error| options.wrong(&format!("{}: {error}", directory.display())))?;
     if !directory.join(LEADER_LOCK).exists() && !lanes.iter().any(Held::has_files) {
         let why = "no queue directory: it holds no queues, and no listener was there";

@@ -34,13 +34,13 @@ pub fn queues_of(py: Python<'_>, queue_directory: PathBuf) -> PyResult<Vec<Bound
     queue_dicts(py, &queue_directory)
 }
 
-/// Return the queue directory of the application that a configuration means; empty: there is none. With `by_name` the
-/// service may be in any folder.
+/// Return the queue directory of the application that a configuration means. With `by_name` the service may be in any
+/// folder.
 ///
-/// Raises ValueError with a sentence that lists several.
+/// Raises ValueError with a sentence if it does not exist, or lists several.
 #[pyfunction]
-pub fn queue_directories_meant(settings: &PySettings, by_name: bool) -> PyResult<Vec<PathBuf>> {
-    application::meant(settings.of(), by_name, false).map_err(PyValueError::new_err)
+pub fn queue_directory(settings: &PySettings, by_name: bool) -> PyResult<PathBuf> {
+    application::one(settings.of(), by_name).map_err(PyValueError::new_err)
 }
 
 /// Return the queue directories that this user has by default for a service, whatever their configurations are.

@@ -104,7 +104,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(configuration::configuration_of, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::configuration_differences, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::queues_of, module)?)?;
-    module.add_function(wrap_pyfunction!(configuration::queue_directories_meant, module)?)?;
+    module.add_function(wrap_pyfunction!(configuration::queue_directory, module)?)?;
     module.add_function(wrap_pyfunction!(configuration::queue_directories, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::waiting_records, module)?)?;
     module.add_function(wrap_pyfunction!(waiting::forget_inherited_records, module)?)?;
