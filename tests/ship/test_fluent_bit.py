@@ -62,11 +62,6 @@ class FluentBit(Program):
         wanted = self.delivered() + more
         wait_until(lambda: self.delivered() >= wanted, f"{wanted} records to be delivered", 90)
 
-    def restart(self) -> None:
-        """Kill it and start the next one."""
-        self.kill()
-        self.start()
-
 
 pytestmark = pytest.mark.shipping
 Start = Callable[[Any], Any]
