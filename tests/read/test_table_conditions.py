@@ -1,4 +1,4 @@
-"""Conditions on the table of records find what Python finds in the lines, whatever they hold."""
+"""Conditions on the table of records find what Python finds in the lines; odd ones are refused by each command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from inference_logging.read.table.table import Table
 from inference_logging.read.where import Condition
-from tests.kit.segment_files import stamp, write_segment
+from tests.kit.command_line import run
+from tests.kit.segment_files import request, stamp, write_segment
 from tests.read.table_questions import RESOURCES, ask, found, lines_of, open_table
 
 NUMBERS = [
@@ -143,3 +144,29 @@ def test_text_that_is_no_condition_is_refused_as_python_refuses_it(tmp_path: Pat
     with pytest.raises(ValueError, match="must be FIELD") as ours:
         ask(Table([tmp_path / "logs"], None, tmp_path), "rows", where=[text])
     assert str(theirs.value).split(": ")[1] in str(ours.value)
+
+
+NOT_A_NUMBER = "'chunk_gap_mean_us>2 ms': chunk_gap_mean_us is a number, but '2 ms' is not"
+
+
+@pytest.mark.parametrize(
+    ("where", "wrong"),
+    [
+        ("outcome==ok", "'outcome==ok': == is no operator: write outcome=ok"),
+        ("outcome=~ok", "'outcome=~ok': =~ is no operator: write outcome~ok"),
+        (
+            "duration_s>100ms",
+            "'duration_s>100ms': duration_s is a number, but '100ms' is not; in seconds, duration_s>0.1",
+        ),
+        ("chunk_gap_mean_us>2 ms", f"{NOT_A_NUMBER}; in microseconds, chunk_gap_mean_us>2000"),
+        ("status=5xx", "'status=5xx': status is a number, but '5xx' is not"),
+    ],
+)
+@pytest.mark.parametrize("command", [["tail"], ["stats"], ["export", "--format", "perfetto", "-o", "-"]])
+def test_a_condition_that_can_hardly_be_meant_so_is_refused(
+    command: list[str], where: str, wrong: str, tmp_path: Path
+) -> None:
+    write_segment(tmp_path, [request(1)])
+    done = run(*command, str(tmp_path), "--where", where)
+    said = f"Error: Invalid value for --where: {wrong} (see inference-logging {command[0]} --help)\n"
+    assert done == (2, "", said)

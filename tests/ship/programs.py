@@ -66,6 +66,11 @@ class Program:
         self.kills += 1
         self.end()
 
+    def restart(self) -> None:
+        """Kill it and start the next one."""
+        self.kill()
+        self.start()
+
     def pause(self) -> None:
         """Let it do nothing until it is killed."""
         assert self._process is not None

@@ -60,11 +60,6 @@ class PodCollector(Collector):
         said = self.said().count(_FAILED)
         wait_until(lambda: self.said().count(_FAILED) > said, "a delivery to fail")
 
-    def restart(self) -> None:
-        """Kill it and start the next one."""
-        self.kill()
-        self.start()
-
 
 class Gateway(Collector):
     """What those send to: it answers when a batch is in its queue on disk, and hands it on to Kafka."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tools.chart.expressions import CHOSEN, REQUESTS, SERVED, Panel, once
-from tools.chart.panels_cost import COST
-from tools.chart.panels_logging import LOGGING, NODE, SEGMENTS, SINKS
+from tools.chart.panels_logging import COST, LOGGING, NODE, SEGMENTS, SINKS
 from tools.chart.panels_requests import ENGINE, ROUTES
 from tools.chart.panels_service import LATENCY, SERVICE, TRAFFIC
 

@@ -15,17 +15,15 @@
 //! * It works at the lowest priority, rests as long as it works, and no other thread ever waits for it.
 
 use queue::control::Control;
-use queue::event;
+use queue::event::{self, INFO, WARN};
 use queue::lock::{Attempt, ProcessLock};
 use queue::platform;
 use queue::published::housekeeping::{HousekeepingWords, REASONS, Reason};
 use queue::queue_file::QueueFile;
 use queue::record::Scratch;
-use queue::severity::{INFO, WARN};
 use queue::system::mask_signals;
 use segments::compress::{self, Pace};
-use segments::retention::{self, Limits, Removed};
-use segments::retention::{ClockSteps, Moment};
+use segments::retention::{self, ClockSteps, Limits, Moment, Removed};
 use segments::rotation::{Rotation, Rotations};
 use segments::segment::SegmentName;
 use segments::segment_account::spans_json;

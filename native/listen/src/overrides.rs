@@ -1,11 +1,10 @@
 //! Changing the overrides: one writer at a time, each change on record before it takes effect.
 
-use queue::event::CONTROL_CHANGED;
+use queue::event::{CONTROL_CHANGED, INFO};
 use queue::layout::LEVELS;
 use queue::lock::{Attempt, ProcessLock};
 use queue::queue_file::QueueFile;
 use queue::record::Scratch;
-use queue::severity::INFO;
 use queue::system::{now_monotonic_nano, now_unix_nano};
 use request::route_pattern::RoutePattern;
 use request::runtime::comparison::ArmCounts;

@@ -7,7 +7,6 @@ pub mod health;
 pub mod lane;
 pub mod metrics;
 mod number;
-pub mod outside;
 
 use queue::lock::ForkSafe;
 use std::sync::{Arc, Mutex, PoisonError};

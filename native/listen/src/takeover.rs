@@ -17,7 +17,6 @@ use crate::sink::{Segments, whole_lines};
 use lines::encode::Encoder;
 use place::{LONGEST_BATCH, Plain, PublishedPlace};
 use queue::record::Scratch;
-use segments::json;
 use segments::line::{self, LinePrefix};
 use segments::segment::Form;
 use segments::verify::listing::{self, Listed};
@@ -130,7 +129,7 @@ fn what_stands_in(lines: &[u8]) -> Standing {
 
 /// The sum of all losses that a `log.dropped` line reports: those reported before it too.
 fn losses_in(line: &[u8]) -> Option<u64> {
-    let line = json::read(line).ok()?;
+    let line = line::parse(line).ok()?;
     let levels = line.get("reasons")?.as_object()?.values().filter_map(|levels| levels.as_object());
     Some(levels.flat_map(|levels| levels.values()).filter_map(|count| count.as_u64()).fold(0, u64::wrapping_add))
 }

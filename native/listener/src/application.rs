@@ -5,7 +5,7 @@
 
 use listen::settings::{Settings, entries, is_own, queue_directories};
 use queue::configuration;
-use segments::json;
+use segments::line;
 use segments::segment::Form;
 use segments::verify::listing;
 use serde_json::Value;
@@ -113,7 +113,7 @@ fn origin(segment: &Path) -> Option<(PathBuf, String)> {
     let mut line = Vec::new();
     let file = std::fs::File::open(segment).ok()?;
     BufReader::new(file.take(LONGEST_HEADER_BYTES)).read_until(b'\n', &mut line).ok()?;
-    let header = json::read(&line).ok().filter(|header| header["event_name"] == "segment.header")?;
+    let header = line::parse(&line).ok().filter(|header| header["event_name"] == "segment.header")?;
     let fingerprint = header.get("configuration").map_or(Some(""), Value::as_str)?;
     Some((PathBuf::from(header["queue_directory"].as_str()?), fingerprint.to_owned()))
 }

@@ -2,10 +2,9 @@
 
 use listen::overrides::{self, Change, EVENT, Writer};
 use listen::settings::{entries, user_name};
-use queue::event::COMMAND;
+use queue::event::{COMMAND, INFO};
 use queue::producer::{Producer, QueueSettings};
 use queue::queue_file::check_directory;
-use queue::severity::INFO;
 use queue::system::real_user;
 use request::runtime::Runtime;
 use request::runtime::settings::Until;

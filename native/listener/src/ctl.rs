@@ -5,15 +5,15 @@
 //! force.
 
 use super::application;
+use super::command::Host;
+use super::command::{self, Failure, OK, USAGE};
 use super::control::{self, Control};
-use super::failure::{self, Failure, OK, USAGE};
-use super::host::Host;
 use super::options::{Options, Syntax};
 use crate::options::Configuration;
 use listen::overrides::{self, Change, Override, checked_route};
 use listen::settings::queue_directories;
+use queue::event::{ERROR, INFO, WARN};
 use queue::hex;
-use queue::severity::{ERROR, INFO, WARN};
 use request::runtime::settings::{CHUNKS_MODES, CaptureTarget, Until};
 use request::sampler::checked_ratio;
 use segments::segment::Utc;
@@ -134,7 +134,7 @@ impl Given<'_> {
         for (_, control) in self.controls()? {
             ended += end(&control).map_err(Failure::Refused)?;
         }
-        Ok(failure::show(&format!("ended: {ended}\n"), OK))
+        Ok(command::show(&format!("ended: {ended}\n"), OK))
     }
 
     fn show(&self, as_json: bool) -> Result<u8, Failure> {
@@ -144,7 +144,7 @@ impl Given<'_> {
             let listed = overrides::in_force(&control.runtime.settings(), now);
             text += &if as_json { in_json(&directory, &listed, now) } else { in_words(&directory, &listed, now) };
         }
-        Ok(failure::show(&text, OK))
+        Ok(command::show(&text, OK))
     }
 
     fn clean(&self) -> Result<u8, Failure> {
@@ -161,7 +161,7 @@ impl Given<'_> {
             })?;
             text += &kept.map_or_else(|| format!("removed {place}\n"), |why| format!("kept {place}: {why}\n"));
         }
-        Ok(failure::show(&text, OK))
+        Ok(command::show(&text, OK))
     }
 
     fn configuration(&self) -> Result<Configuration, Failure> {

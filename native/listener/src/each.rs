@@ -4,7 +4,7 @@
 //! user that owns the directory: what servers of one user put there is read and written with no other rights than theirs.
 //! A directory whose servers have ended, and in which nothing waits, is drained, removed and forgotten.
 
-use super::failure::{FAILED, Failure, OK};
+use super::command::{FAILED, Failure, OK};
 use super::listeners::Counts;
 use super::options::Options;
 use crate::http::{self, JSON, Reply, Request, TEXT};

@@ -21,26 +21,23 @@
 //! supervise                    the command: starts a listener or a shipper again when it ends; `install`
 //! application                  the queue directories that a command means
 //! options                      the command line; options, environment and file as one configuration
-//! host                         the program that runs a command
-//! failure                      what ends a command, and its exit code
+//! command                      the program that runs a command; what ends one, and its exit code
 //! ```
 
 #![forbid(unsafe_code)]
 
-use failure::{Failure, OK, USAGE};
-use host::Host;
+use command::{Failure, Host, OK, USAGE};
 use parameters::json;
 use queue::platform;
 use serde_json::Value;
 use std::ffi::OsString;
 
 pub mod application;
+pub mod command;
 pub mod comparison;
 mod control;
 mod ctl;
 mod each;
-mod failure;
-pub mod host;
 mod http;
 mod listen;
 mod listeners;
@@ -91,8 +88,8 @@ pub fn run(host: &Host, mut arguments: impl Iterator<Item = OsString>) -> u8 {
         "proxy" => self::proxy::run(host, arguments),
         "supervise" => supervise::run(host, arguments),
         "install" => supervise::install(host, arguments),
-        "-h" | "--help" => Ok(failure::show(HELP, OK)),
-        "-V" | "--version" => Ok(failure::show(&version(), OK)),
+        "-h" | "--help" => Ok(command::show(HELP, OK)),
+        "-V" | "--version" => Ok(command::show(&version(), OK)),
         "" => {
             eprint!("{HELP}");
             Ok(USAGE)

@@ -4,9 +4,9 @@
 //! since a sidecar does not see the pids of another container. Any number of listeners may run: one leads, the others
 //! wait to take over.
 
+use super::command::Host;
+use super::command::{FAILED, Failure, OK};
 use super::each;
-use super::failure::{FAILED, Failure, OK};
-use super::host::Host;
 use super::listeners::Listeners;
 use super::options::{Options, Syntax};
 use crate::http;

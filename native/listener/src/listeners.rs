@@ -1,6 +1,6 @@
 //! The listener of each lane of a configuration, in a process that serves no requests.
 
-use super::host::Host;
+use super::command::Host;
 use crate::options::Configuration;
 use listen::settings::{Lane as Which, Role};
 use listen::sink::Now;

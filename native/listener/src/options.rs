@@ -1,7 +1,7 @@
 //! The command line of one command: arguments, and options. Most options have a value, and the last one counts.
 
-use super::failure::Failure;
-use super::host::Host;
+use super::command::Failure;
+use super::command::Host;
 use crate::application;
 use lexopt::{Arg, Parser};
 use listen::settings::{Settings, plain};

@@ -1,7 +1,7 @@
 //! `proxy`: starts the reverse proxy of the crate `proxy`, and ends it when a signal says so.
 
-use super::failure::{FAILED, Failure, OK};
-use super::host::Host;
+use super::command::Host;
+use super::command::{FAILED, Failure, OK};
 use super::options::{Options, Syntax};
 use crate::options::Configuration;
 use inferlog::Log;

@@ -4,8 +4,8 @@
 //! comes back: after a host's restart, of a renamed service, on a volume that was saved.
 
 use super::application;
-use super::failure::{self, Failure};
-use super::host::Host;
+use super::command::Host;
+use super::command::{self, Failure};
 use super::listeners::Listeners;
 use super::options::{Options, Syntax};
 use crate::options::Configuration;
@@ -91,16 +91,16 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
     compare(&options, &configuration)?;
     let signals = Signals::take(&ENDING);
     let Some(found) = recover(host, &lanes, &configuration, &signals)? else {
-        return Ok(failure::INTERRUPTED);
+        return Ok(command::INTERRUPTED);
     };
     let text = if options.has("json") { crate::ascii_text(&found) + "\n" } else { table(&found) };
-    let code = if is_left(&found) { failure::FAILED } else { failure::OK };
+    let code = if is_left(&found) { command::FAILED } else { command::OK };
     if configuration.settings.writes_to_stdout() {
         // Records that go to stdout are kept apart from the report.
         let _ = std::io::stderr().write_all(text.as_bytes());
         return Ok(code);
     }
-    Ok(failure::show(&text, code))
+    Ok(command::show(&text, code))
 }
 
 /// Looks at every queue of the directory before a listener of this process does.

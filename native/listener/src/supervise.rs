@@ -3,8 +3,8 @@
 //! A container that ends makes its pod unready, and each time for longer: up to five minutes. A logging program that ends
 //! would so take a healthy server out of its service. This one stays, so the container does.
 
-use super::failure::{Failure, OK};
-use super::host::Host;
+use super::command::Host;
+use super::command::{Failure, OK};
 use super::http::Reply;
 use super::options::{Options, Syntax};
 use crate::http::{TEXT, serve_at};

@@ -1,8 +1,8 @@
 //! `verify`: proves that no record is missing in the segments of directories, or names each gap.
 
 use super::application::{named_by_segments, resolved};
-use super::failure::{self, Failure};
-use super::host::Host;
+use super::command::Host;
+use super::command::{self, Failure};
 use super::options::{Options, Syntax};
 use super::report;
 use crate::options::Configuration;
@@ -69,7 +69,7 @@ pub fn run(host: &Host, arguments: impl Iterator<Item = OsString>) -> Result<u8,
         return Err(options.wrong(&format!("no segments in {places}, and no queues")));
     }
     let text = if options.has("json") { report::json(&found) } else { report::words(&found) };
-    Ok(failure::show(&text, if found["balanced"] == true { failure::OK } else { failure::FAILED }))
+    Ok(command::show(&text, if found["balanced"] == true { command::OK } else { command::FAILED }))
 }
 
 fn is_empty(list: &Value) -> bool {

@@ -6,8 +6,8 @@
 
 use crate::json::quoted;
 use crate::keys::digest;
+use queue::event::{ERROR, INFO, WARN};
 use queue::producer::QueueSettings;
-use queue::severity::{ERROR, INFO, WARN};
 use std::path::{Component, Path, PathBuf};
 
 /// The parameters of a valid configuration that every producer needs.

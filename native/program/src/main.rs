@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use listener::host::Host;
+use listener::command::Host;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

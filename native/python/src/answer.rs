@@ -1,13 +1,14 @@
 //! The answer of a request while its messages pass: its beginning and the parts of its body.
 
-use super::asgi::{BodyPart, Message, content, copied, dict, exact_bytes, item, text, whole_number};
-use super::headers::content_of_headers;
+use super::asgi::{BodyPart, Message, content, copied, dict, exact_bytes, is_true, item, text, whole_number};
+use super::foreign::with_correlation_id;
+use super::headers::{Lengths, content_of_headers, for_each_header};
 use super::held::Held;
 use super::middleware::RequestObserver;
-use super::response_header::with_request_id;
-use super::route::Route;
+use super::request_ids::IdsCell;
+use super::scope::Route;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList, PySequence, PyString, PyTuple};
 use queue::system::now_monotonic_nano;
 use request::observer::{Chunks, Observer};
 
@@ -135,4 +136,105 @@ impl RequestObserver {
         let name = shared.response_header.as_ref()?;
         with_request_id(message, &keys.headers, name, ids)
     }
+}
+
+/// What a message of an extension does.
+enum Extension {
+    Path,
+    ZeroCopy,
+    Trailers,
+    Other,
+}
+
+impl Extension {
+    fn of(kind: &str) -> Self {
+        match kind {
+            "http.response.pathsend" => Self::Path,
+            "http.response.zerocopysend" => Self::ZeroCopy,
+            "http.response.trailers" => Self::Trailers,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl RequestObserver {
+    /// The application sends a message of an extension.
+    #[cold]
+    pub(super) fn observe_extension(&self, py: Python<'_>, kind: &str, message: &Bound<'_, PyDict>) {
+        let (keys, settings, now) = (&self.shared().keys, &self.shared().requests.settings, now_monotonic_nano());
+        let is_set = |key| item(message, key).is_some_and(is_true);
+        match Extension::of(kind) {
+            Extension::Path => {
+                let bytes = self.is_head.then_some(0);
+                self.state.with(py, |state| state.response_file(bytes, false, now, settings));
+            }
+            Extension::ZeroCopy => {
+                let more = is_set(&keys.more_body);
+                let bytes = item(message, &keys.count).and_then(whole_number);
+                let bytes = if self.is_head { Some(0) } else { bytes };
+                self.state.with(py, |state| state.response_file(bytes, more, now, settings));
+            }
+            Extension::Trailers => {
+                let more = is_set(&keys.more_trailers);
+                self.state.with(py, |state| state.response_trailers(more, now));
+            }
+            Extension::Other => (),
+        }
+    }
+
+    /// Whether the server sends trailers: for another one the answer is whole without them.
+    #[cold]
+    pub(super) fn takes_trailers(&self, py: Python<'_>) -> bool {
+        let (scope, keys) = (self.scope(py), &self.shared().keys);
+        let extensions = item(&scope, &keys.extensions).map(Borrowed::to_owned);
+        let extensions = extensions.as_ref().and_then(|extensions| extensions.cast::<PyDict>().ok());
+        extensions.is_some_and(|extensions| item(extensions, &keys.trailers_extension).is_some())
+    }
+}
+
+/// Returns a copy of an `http.response.start` with the request id in the header `name`: the client's, or ours if it
+/// sent none. The application's message stays as it is.
+///
+/// None, if the application (or asgi-correlation-id, around us or inside) sends such a header itself, or if the headers
+/// cannot be copied without changing them.
+#[cold]
+#[inline(never)]
+pub fn with_request_id(
+    message: &Bound<'_, PyDict>,
+    headers_key: &Py<PyString>,
+    name: &Py<PyBytes>,
+    ids: &IdsCell,
+) -> Option<Py<PyDict>> {
+    let py = message.py();
+    let headers = item(message, headers_key).map(Borrowed::to_owned);
+    let headers = headers.as_ref().map(Bound::as_borrowed);
+    let is_sequence =
+        |headers: &Bound<'_, PyAny>| headers.is_instance_of::<PyList>() || headers.is_instance_of::<PyTuple>();
+    if headers.as_ref().is_some_and(|headers| !is_sequence(headers)) || is_sent_anyway(py, headers, name) {
+        return None;
+    }
+    let id = ids.with(py, |ids| ids.client().map_or_else(|| ids.request_id().to_vec(), <[u8]>::to_vec));
+    let added = PyTuple::new(py, [name.bind(py).clone(), PyBytes::new(py, &id)]).ok()?;
+    let list = headers
+        .map_or_else(|| PyResult::Ok(PyList::empty(py)), |headers| headers.cast::<PySequence>()?.to_list())
+        .ok()?;
+    list.append(added).ok()?;
+    let copy = message.copy().ok()?;
+    copy.set_item(headers_key, list).ok()?;
+    Some(copy.unbind())
+}
+
+fn is_sent_anyway(py: Python<'_>, headers: Option<Borrowed<'_, '_, PyAny>>, name: &Py<PyBytes>) -> bool {
+    let name = name.bind(py).as_bytes();
+    let mut is_there = false;
+    for_each_header(headers, Lengths::ALL, |known| {
+        is_there |= known.name.eq_ignore_ascii_case(name) && known.value().is_some();
+    });
+    // An asgi-correlation-id inside of us has put its header there; one around us will do so.
+    let mut by_others = false;
+    with_correlation_id(py, |id| {
+        by_others = true;
+        for_each_header(headers, Lengths::ALL, |other| by_others &= other.value().is_none_or(|value| value != id));
+    });
+    is_there || by_others
 }

@@ -4,10 +4,9 @@
 //! A call with several message arguments, or with keywords that are no fields, is rearranged by Python code
 //! (`inference_logging.record.application.arrange`). A plain call runs none of that code.
 
-use super::bound_fields::{BoundField, BoundFields};
 use super::keywords;
 use super::request_ids::PyRequestIds;
-use super::value;
+use super::value::{self, BoundField, BoundFields};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

@@ -1,20 +1,17 @@
 //! Callables that put a record into the queue: registered events, and an application's log records.
 
 use super::attributes::{self, Caller, LeastSeverity};
-use super::bound_fields::BoundFields;
 use super::held::Held;
 use super::request_ids::{PyRequestIds, trace_of_record};
-use super::value;
-use super::waiting;
-use super::{FunctionDef, bind, python_bool};
+use super::value::{self, BoundFields};
+use super::{FunctionDef, bind, python_bool, waiting};
 use listen::service::Service;
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use queue::event::LOG;
+use queue::event::{LOG, WARN};
 use queue::layout::{Reason, SampledOut};
 use queue::record::{Scratch, Trace};
-use queue::severity::WARN;
 use queue::system::{now_monotonic_nano, now_unix_nano};
 use request::budget::{self, Budget, CallSite};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The inference engine behind the server: its report about a request, and the headers that pass the ids to it.
 
 use super::asgi::{item, text};
-use super::head::RequestStart;
+use super::headers::RequestStart;
 use super::held::Held;
 use super::request_ids::PyRequestIds;
 use super::value;

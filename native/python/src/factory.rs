@@ -1,36 +1,30 @@
 //! `RequestFactory`: the configuration of a middleware, and the beginning of each of its requests.
 
 use super::asgi::{Keys, dict, first_text, has_body, item, text, text_of};
-use super::content;
 use super::engine::{EngineReader, ForwardIds, Sent};
 use super::foreign::{ActiveSpan, CORRELATION_ID};
-use super::functions::{RECEIVE, SEND};
 use super::gil_cell::GilCell;
-use super::head::RequestStart;
-use super::headers::recorded_headers;
+use super::headers::{RequestStart, recorded_headers};
 use super::held::Held;
 use super::hot_path::Turns;
-use super::middleware::RequestObserver;
+use super::middleware::{RECEIVE, RequestObserver, SEND};
 use super::request_ids::{IdsCell, PyRequestIds};
 use super::scope::{ScopeKey, ScopeKeys, prefix_len};
 use super::service::PyService;
 use super::settings::PySettings;
 use super::shared::{MessageKinds, MiddlewareShared, RequestFactory};
 use super::timed_send::{self, Decision};
-use super::websocket;
-use super::{FunctionDef, bind, raised};
-use pyo3::IntoPyObjectExt;
+use super::{FunctionDef, bind, content, raised, websocket};
 use pyo3::exceptions::{PyOSError, PyTypeError};
-use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping, PyString, PyTuple};
+use pyo3::{IntoPyObjectExt, ffi};
 use queue::system::now_monotonic_nano;
 use request::added::{FewMembers, Members};
-use request::ids::{IdSource, RequestIds};
+use request::ids::{IdSource, RequestIds, TraceState};
 use request::requests::{ServedPath, Start};
 use request::sampler::Sampler;
-use request::trace_state::TraceState;
 use std::sync::{Arc, OnceLock};
 
 static BEGIN: FunctionDef = FunctionDef::fast(c"begin", begin, c"Begin to observe a request.");

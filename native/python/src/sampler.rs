@@ -7,10 +7,10 @@ use queue::layout::SampledOut;
 use queue::system::now_monotonic_nano;
 use request::callers::Caller;
 use request::callers::Parent;
+use request::ids::encode_threshold;
 use request::ratio::R_END;
 use request::ratio::Way;
 use request::sampler::Sampler;
-use request::trace_state::encode_threshold;
 
 /// The rejection threshold T of a ratio (0, or 2^-56 to 1), its `th` (None: nothing is kept, which no `th` can say), and
 /// how many traces one that is kept stands for.

@@ -1,12 +1,12 @@
 //! `Service`: the queue and listener of one process, as `inference_logging.record.logger` opens it.
 
+use super::commands::python_sink;
 use super::emit::{self, Event};
 use super::foreign::ACTIVE_SPAN;
-use super::inspect::{counts_dict, queue_dicts};
 use super::metrics;
+use super::metrics::{counts_dict, queue_dicts};
 use super::settings::PySettings;
 use super::waiting;
-use super::writer::python_sink;
 use lines::series;
 use listen::service::Service;
 use listen::settings::{Lane, Role};

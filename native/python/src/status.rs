@@ -1,15 +1,19 @@
 //! Health and metrics for Python: the watch, its findings, and the metrics as text or as plain tuples.
 
-use super::metrics::exemplar_tuple;
-use super::service::PyService;
+use super::metrics::{exemplar_tuple, queue_dicts, requests_dict, totals_dict};
+use super::service::{PyService, listener_dict, sink_dicts};
+use lines::series;
 use listen::sink::Now;
 use listen::status::health::{Answer, Health, HealthWatch, Limits, Reason, Watched, liveness, producers, readiness};
+use listen::status::lane::Outside;
 use listen::status::metrics::Metrics;
 use listen::status::metrics::family::{Family, Sample};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
+use queue::published::totals;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Status, body, and the seconds until the next request.
@@ -185,4 +189,75 @@ fn family_tuple(family: Family) -> PyFamily {
 fn sample_tuple(sample: Sample) -> PySample {
     let exemplar = sample.exemplar.as_ref().map(exemplar_tuple);
     (sample.suffix, sample.labels, sample.value, exemplar)
+}
+
+/// Looks at the logging of a queue directory from a process that neither produces nor listens there.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct DirectoryWatch(HealthWatch<Outside>);
+
+impl DirectoryWatch {
+    fn outside(&self) -> &Outside {
+        &self.0.fast.source
+    }
+}
+
+#[pymethods]
+impl DirectoryWatch {
+    /// Begin to look. Ages and times are in seconds, the backlog in records. Raises OSError if no process of this
+    /// version has used the directory.
+    #[new]
+    #[pyo3(signature = (queue_directory, *, backlog_records, backlog_ratio, pressured_ratio, clear_ratio, oldest_age_s,
+                        stuck_after_s))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only, one per threshold")]
+    fn new(
+        py: Python<'_>,
+        queue_directory: PathBuf,
+        backlog_records: f64,
+        backlog_ratio: f64,
+        pressured_ratio: f64,
+        clear_ratio: f64,
+        oldest_age_s: f64,
+        stuck_after_s: f64,
+    ) -> PyResult<Self> {
+        let limits =
+            Limits { backlog_records, backlog_ratio, pressured_ratio, clear_ratio, oldest_age_s, stuck_after_s };
+        let made = py.detach(|| {
+            let source = Outside::open(&queue_directory)?;
+            Ok::<_, std::io::Error>(HealthWatch::new(Watched { source, limits, listens: false }, None, Now::read()))
+        });
+        made.map(Self).map_err(|error| PyOSError::new_err(format!("{}: {error}", queue_directory.display())))
+    }
+
+    /// Look now, and grade the findings.
+    fn look(&self, py: Python<'_>) -> PyHealth {
+        PyHealth::of(py.detach(|| self.0.assess(Now::read())))
+    }
+
+    /// Return every queue of the directory, as `Service.queues` does.
+    fn queues<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        queue_dicts(py, &self.outside().directory)
+    }
+
+    /// Return the counts of the queue directory since it was created, as `Service.totals` does.
+    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let lane = self.outside();
+        let totals = py.detach(|| totals::of_directory(&lane.control.page().totals, &lane.directory));
+        totals_dict(py, &totals)
+    }
+
+    /// Return the counts of requests, as `Service.requests` does. Raises OSError if the listener's file cannot be read.
+    fn requests<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counted = py.detach(|| series::read(&self.outside().directory))?;
+        requests_dict(py, &counted)
+    }
+
+    /// Return what the leading listener publishes, and its state.
+    fn listener_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        listener_dict(py, &self.outside().control, &self.outside().directory)
+    }
+
+    /// Return what the leading listener publishes about each of its sinks, the primary first.
+    fn sinks<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        sink_dicts(py, &self.outside().control)
+    }
 }

@@ -29,7 +29,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tensors::Tensors;
 
-mod answerable;
 mod batch;
 mod calls;
 mod request;

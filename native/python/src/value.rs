@@ -1,7 +1,6 @@
 //! Conversion of Python values to record values. Nothing here raises: a value that cannot be encoded becomes a text
 //! that says so.
 
-use super::bound_fields::BoundFields;
 use super::content;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
@@ -321,5 +320,26 @@ impl Encoder {
             default: wrap_pyfunction!(text_of, py)?.into_any().unbind(),
             option: option.into_pyobject(py)?.into_any().unbind(),
         })
+    }
+}
+
+/// Fields that are encoded once: of every record of a logger, or of one record as a map.
+#[pyclass(frozen, module = "inference_logging._native")]
+pub struct BoundFields {
+    pub entries: Vec<BoundField>,
+}
+
+#[derive(Clone)]
+pub struct BoundField {
+    pub name: Box<str>,
+    /// Key and value, as they stand in a map.
+    pub encoded: Box<[u8]>,
+}
+
+impl BoundFields {
+    /// Appends all of them as one map.
+    pub fn push(&self, scratch: &mut Scratch) {
+        scratch.push_map_begin(self.entries.len() as u32);
+        self.entries.iter().for_each(|field| scratch.push_values(&field.encoded));
     }
 }

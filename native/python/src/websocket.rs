@@ -2,7 +2,7 @@
 
 use super::middleware::exception_texts;
 use super::request_ids::PyRequestIds;
-use super::route::Route;
+use super::scope::Route;
 use super::shared::MiddlewareShared;
 use super::value;
 use pyo3::exceptions::PyValueError;

@@ -10,9 +10,8 @@
 //! Invariants: names are UTF-8 of 1 to 128 bytes. An event has at most 256 fields, with different names, and no name
 //! that the encoder itself writes into a line ([`RESERVED`]).
 
-use std::fmt;
-
 use crate::record::Malformed;
+use std::fmt;
 
 /// The listener's report of a gap: how many records were dropped, and why.
 pub const LOG_DROPPED: u16 = 0;
@@ -237,3 +236,7 @@ fn take_name<'a>(from: &mut &'a [u8]) -> Result<&'a str, Malformed> {
     *from = rest;
     std::str::from_utf8(name).map_err(|_| Malformed::Schema)
 }
+
+pub const INFO: u8 = 9;
+pub const WARN: u8 = 13;
+pub const ERROR: u8 = 17;

@@ -36,7 +36,6 @@ pub mod published;
 pub mod queue_check;
 pub mod queue_file;
 pub mod record;
-pub mod severity;
 pub mod shared_page;
 pub mod sigbus;
 pub mod system;

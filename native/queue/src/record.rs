@@ -28,12 +28,10 @@
 
 use std::fmt;
 
-pub use copy::{append_short, copy_short};
-pub use room::{KeysLeft, LONGEST_KEY, MapKeys, Room};
+pub use room::{KeysLeft, LONGEST_KEY, MapKeys, Room, append_short, copy_short};
 pub use values::{Gaps, GapsIter, Map, MapIter, Value, Values};
 pub use writer::{INLINE_BYTES, Scratch};
 
-mod copy;
 mod room;
 mod values;
 mod writer;
@@ -110,7 +108,7 @@ pub enum BodyKind {
     PackedStream = 8,
     /// Parts of a form that a request uploads: `multipart/form-data`.
     RequestForm = 9,
-    /// A compressed body of a request: what it is, how it is compressed, then its first bytes (`capture::encoding`).
+    /// A compressed body of a request: what it is, how it is compressed, then its first bytes (`capture::media`).
     RequestEncoded = 10,
     /// The same of a response.
     ResponseEncoded = 11,

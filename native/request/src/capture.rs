@@ -2,13 +2,11 @@
 //!
 //! It only copies; the listener interprets the bytes (see `extract`).
 
-pub use encoding::{Encoded, Encoding, encoded};
-pub use media::{Media, MediaFacts};
+pub use media::{Encoded, Encoding, Media, MediaFacts, encoded};
 use packed::PackedStream;
 use queue::record::{Body, BodyKind, BodyText, Scratch};
 pub use settings::{Content, Plain, TextCapture, TextLimit};
 
-mod encoding;
 mod media;
 pub mod packed;
 mod settings;
@@ -87,7 +85,7 @@ impl Capture {
     #[must_use]
     pub fn encoded(within: BodyKind, encoding: Encoding, limit: usize) -> Self {
         let kind = if within.is_request() { BodyKind::RequestEncoded } else { BodyKind::ResponseEncoded };
-        Self { mark: Some(encoding::mark(within, encoding, limit)), ..Self::new(kind, limit, 0) }
+        Self { mark: Some(media::mark(within, encoding, limit)), ..Self::new(kind, limit, 0) }
     }
 
     /// Sets what may be written of its text; without this, nothing may.

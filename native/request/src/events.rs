@@ -9,8 +9,6 @@
 //! Most events have the shape of the one before, so two comparisons are enough (`template`). Of each other one the JSON
 //! is walked once (`walker`). What the listener needs from a stream's beginning is noted (`notes`).
 
-mod array;
-mod failure;
 mod form;
 mod held;
 mod notes;
@@ -19,12 +17,11 @@ mod seen;
 mod template;
 mod walker;
 
-pub use failure::Failure;
 pub use form::{Form, are_events, are_lines};
 use held::Held;
 use notes::Notes;
 use seen::Event;
-pub use seen::Kinds;
+pub use seen::{Failure, Kinds};
 use template::Template;
 use walker::Walker;
 

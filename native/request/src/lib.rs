@@ -10,8 +10,7 @@
 //! fields                       the fields of the record, in groups
 //! capture                      which texts are kept, and how they are packed
 //! websocket                    the fields of a WebSocket connection
-//! rpc                          the status of a call over gRPC
-//! ids, trace_state, outcome    W3C Trace Context and this package's ids; how a request ended
+//! ids, outcome                 W3C Trace Context and this package's ids; how a request ended, gRPC's status too
 //! ```
 
 pub mod added;
@@ -28,8 +27,6 @@ pub mod outcome;
 pub mod ratio;
 pub mod requests;
 pub mod route_pattern;
-pub mod rpc;
 pub mod runtime;
 pub mod sampler;
-pub mod trace_state;
 pub mod websocket;

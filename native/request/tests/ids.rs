@@ -4,9 +4,11 @@ use proptest::prelude::*;
 use queue::layout::SampledOut;
 use queue::record::Trace;
 use request::callers::Caller;
-use request::ids::{IdSource, MAX_REQUEST_ID_BYTES, RequestIds, is_request_id, parse_traceparent, traceparent};
+use request::ids::{
+    IdSource, MAX_REQUEST_ID_BYTES, MAX_TRACE_STATE_BYTES, RequestIds, TraceState, is_request_id, parse_traceparent,
+    traceparent,
+};
 use request::sampler::HeadDecision;
-use request::trace_state::{MAX_BYTES, TraceState};
 use std::collections::HashSet;
 
 const TRACE_ID: [u8; 16] =
@@ -292,7 +294,7 @@ fn a_list_that_is_too_long_loses_its_long_members_first_and_then_its_last() {
         .map(|number| if number % 2 == 0 { short(&format!("s{number}")) } else { long(&format!("l{number}")) })
         .collect();
     let kept = read(&[&list.join(",")]).unwrap();
-    assert!(kept.len() <= MAX_BYTES && kept.len() > MAX_BYTES - 201, "{}", kept.len());
+    assert!(kept.len() <= MAX_TRACE_STATE_BYTES && kept.len() > MAX_TRACE_STATE_BYTES - 201, "{}", kept.len());
     assert_eq!(kept.split(',').filter(|member| member.starts_with('s')).count(), 16);
     assert_eq!(kept.split(',').filter(|member| member.starts_with('l')).collect::<Vec<_>>(), [&list[1]]);
     let shorts: Vec<String> = (0..32).map(|number| short(&format!("s{number}"))).collect();
@@ -322,7 +324,7 @@ proptest! {
         lines in prop::collection::vec(prop::collection::vec(prop::sample::select(b"ab1=, \t@*\xff".to_vec()), 0..40), 0..6)
     ) {
         if let Some(state) = TraceState::from_lines(lines.iter().map(Vec::as_slice)) {
-            prop_assert!(state.as_str().len() <= MAX_BYTES);
+            prop_assert!(state.as_str().len() <= MAX_TRACE_STATE_BYTES);
             prop_assert_eq!(TraceState::from_lines([state.as_str().as_bytes()].into_iter()), Some(state.clone()));
         }
     }

@@ -30,14 +30,18 @@ pub use ::request::capture::Content;
 pub use ::request::capture::{Encoding, Plain};
 pub use ::request::ids::RequestIds;
 #[cfg(feature = "requests")]
-pub use ::request::outcome::Ending;
+pub use ::request::outcome::{Ending, RpcStatus};
 #[cfg(feature = "requests")]
-pub use ::request::rpc::RpcStatus;
 pub use event::{Event, Value};
 pub use log::{Log, Stats};
-pub use queue::severity;
 #[cfg(feature = "requests")]
 pub use request::{Model, Request, RequestStart, Tensor};
+
+pub mod severity {
+    //! OpenTelemetry's severity numbers.
+
+    pub use queue::event::{ERROR, INFO, WARN};
+}
 
 /// The programs of `docs/rust.md` are compiled with the tests.
 #[cfg(all(doctest, feature = "axum"))]

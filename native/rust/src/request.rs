@@ -11,13 +11,11 @@ use request::added::AddedFields;
 use request::added::Members;
 use request::capture::Content;
 use request::fields::{Correlation, Exact, Group, Json, Served, Tensors};
-use request::ids::RequestIds;
+use request::ids::{RequestIds, TraceState};
 use request::in_flight::facts::BODY_HEAD_BYTES;
 use request::observer::{Chunks, ModelFacts, Observer, RequestSource, RequestTexts};
-use request::outcome::Ending;
+use request::outcome::{Ending, RpcStatus};
 use request::requests::Start;
-use request::rpc::RpcStatus;
-use request::trace_state::TraceState;
 
 /// What is known of a request at its beginning. A text that is not known is empty.
 #[derive(Clone, Copy, Debug, Default)]

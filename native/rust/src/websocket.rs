@@ -4,8 +4,8 @@
 //! of requests. Its record comes with its end; a process that is killed leaves none.
 
 use crate::log::Log;
+use queue::event::{ERROR, INFO, WARN};
 use queue::record::Scratch;
-use queue::severity::{ERROR, INFO, WARN};
 use queue::system::now_monotonic_nano;
 use request::added::AddedFields;
 use request::fields::{Field, Path};

@@ -2,6 +2,5 @@
 
 mod events;
 mod layer;
-mod rpc;
 mod server;
 mod streams;

@@ -7,12 +7,12 @@
 //! segment                      names and headers; the lock of its writer
 //! segment_account              the records of a segment by process, and of a queue, as JSON
 //! rows                         records as rows: the members of a line in columns of types
-//! chain, line, json            a hash over lines, so that tampering shows; where a line ends; the content of some
+//! chain, line                  a hash over lines, so that tampering shows; where a line ends, and the content of some
 //! ```
 
 pub mod chain;
 pub mod compress;
-pub mod json;
+
 pub mod line;
 pub mod retention;
 pub mod rotation;

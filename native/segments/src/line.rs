@@ -5,6 +5,7 @@
 
 use lines::json::timestamp::TIMESTAMP_BYTES;
 use queue::hex;
+use serde_json::Value;
 use std::io::{self, Read};
 
 const TIMESTAMP: &[u8] = br#"{"timestamp":""#;
@@ -150,4 +151,14 @@ pub fn read_pieces(mut from: impl Read, mut take: impl FnMut(Piece<'_>)) -> io::
 pub fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut start = 0;
     memchr::memchr_iter(b'\n', bytes).map(move |end| &bytes[std::mem::replace(&mut start, end + 1)..end])
+}
+
+/// Parses a line by the parser that is compiled once, within `serde_json`: each crate that calls `serde_json::from_slice` gets a
+/// parser of its own.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse(text: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    text.parse().map_err(|error: serde_json::Error| error.to_string())
 }

@@ -5,7 +5,6 @@
 //! * `spans`: for each process the first and the last sequence, and how many of its records are here;
 //! * `crc32`: CRC-32 (IEEE) of all record lines, their `\n` included, which shows later alterations.
 
-use crate::json;
 use crate::line::{self, LinePrefix, Piece, Process};
 use crate::segment::Form;
 use crate::segment_store::{Reading, Store, Stored};
@@ -151,7 +150,7 @@ fn spans_of_footer(store: &mut impl Store, mut file: &File) -> io::Result<Option
     let mut tail = Vec::new();
     Reading { store, file }.take(FOOTER_BYTES).read_to_end(&mut tail)?;
     let last = line::whole_lines(&tail).last().unwrap_or_default();
-    Ok(json::read(last).ok().as_ref().and_then(read_footer))
+    Ok(line::parse(last).ok().as_ref().and_then(read_footer))
 }
 
 /// Reads the spans of a footer; None for another line, or if one is malformed.

@@ -1,9 +1,8 @@
 // The plots of every page. Each function draws in an element, and returns {update(data), destroy()}.
 
 import { bars } from "./plot_bars.js";
-import { distribution } from "./plot_distribution.js";
 import { heatmap } from "./plot_heatmap.js";
-import { lines } from "./plot_lines.js";
+import { distribution, lines } from "./plot_lines.js";
 
 const KINDS = { bars, distribution, heatmap, lines };
 

@@ -7,12 +7,11 @@
 use super::{QueueReader, UNKNOWN_SEVERITY};
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
-use queue::event::EventSchema;
+use queue::event::{ERROR, EventSchema, INFO, WARN};
 use queue::layout::{DroppedCounts, Reason, SAMPLED_OUT, level_index};
 use queue::published::totals::{self, Totals, TotalsWords};
 use queue::queue_file::QueueCounts;
 use queue::record::Scratch;
-use queue::severity::{ERROR, INFO, WARN};
 use request::fields;
 use request::in_flight::facts::SlotFacts;
 use request::in_flight::terminal;

@@ -8,6 +8,7 @@ use queue::inspect::{self, QueueSnapshot};
 use queue::lock::Holder;
 use queue::published::sinks::{SinkState, SinkWords};
 use queue::published::totals;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -91,4 +92,27 @@ fn failing(sink: &SinkWords, unix_nano: u64) -> Option<FailingSink> {
     let since = Duration::from_nanos(unix_nano.saturating_sub(sink.since_unix_nano()));
     let error = sink.last_error().unwrap_or_default();
     (state != SinkState::Ok).then(|| FailingSink { name: sink.name(), state, for_s: since.as_secs_f64(), error })
+}
+
+/// The lane of a queue directory, from outside.
+pub struct Outside {
+    /// The queue directory.
+    pub directory: PathBuf,
+    pub control: Control,
+}
+
+impl Outside {
+    /// Opens what the directory's processes publish.
+    ///
+    /// # Errors
+    /// `NotFound`: no process of this version has used the directory; otherwise its page cannot be mapped.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        Ok(Self { directory: directory.to_owned(), control: Control::find(directory)? })
+    }
+}
+
+impl Source for Outside {
+    fn read(&self, now: Now) -> LaneState {
+        LaneState::outside(&self.directory, self.control, now)
+    }
 }

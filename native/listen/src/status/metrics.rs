@@ -19,7 +19,6 @@ pub use directory::{books_difference, families as of_directory};
 mod directory;
 pub mod family;
 pub mod requests;
-pub mod routes;
 pub mod text;
 
 /// The file in which the kernel describes the node's memory.

@@ -8,10 +8,8 @@ use crate::sink::Segments;
 use queue::system;
 use segments::chain::{self, Value};
 use segments::compress;
-use segments::json;
-use segments::line::LinePrefix;
-use segments::segment;
-use segments::segment::{Form, SegmentName};
+use segments::line::{self, LinePrefix};
+use segments::segment::{self, Form, SegmentName};
 use segments::segment_store::{Inventory, RealStore};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -118,7 +116,7 @@ impl Plain {
                 && header["segment"] == self.name.number
                 && header.get("pid").is_none()
         };
-        if line.ends_with(b"\n") && json::read(line).is_ok_and(is_own) {
+        if line.ends_with(b"\n") && line::parse(line).is_ok_and(is_own) {
             return Ok(line.len() as u64);
         }
         Err(unbelievable("its first line is not its header"))

@@ -1,6 +1,6 @@
 //! One queue directory that is served: its listeners, on a thread that acts as the user that owns it.
 
-use super::super::host::Host;
+use super::super::command::Host;
 use super::super::listeners::{Counts, Listeners};
 use super::pattern::Found;
 use crate::control;

@@ -10,11 +10,10 @@ use queue::record::Scratch;
 use queue::system::now_monotonic_nano;
 use request::added::Members;
 use request::fields::Group;
-use request::ids::RequestIds;
+use request::ids::{RequestIds, TraceState};
 use request::in_flight::facts::BODY_HEAD_BYTES;
 use request::outcome::Ending;
 use request::requests::Start;
-use request::trace_state::TraceState;
 
 /// A batch whose requests begin.
 pub struct Batch {

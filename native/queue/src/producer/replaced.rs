@@ -6,10 +6,10 @@
 use super::{Producer, Queue};
 use crate::claim::{Claim, ReaderId};
 use crate::control::Control;
+use crate::event::INFO;
 use crate::layout::Reason;
 use crate::published::totals;
 use crate::queue_file::QueueFile;
-use crate::severity::INFO;
 use crate::system::now_monotonic_nano;
 use std::sync::Arc;
 use std::time::Duration;

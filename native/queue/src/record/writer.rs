@@ -4,8 +4,7 @@
 //! `spill` is empty; once a value did not fit, `limit == 0`, `len == 0` and the payload is `spill`. So one comparison
 //! per value, `need <= limit - len`, decides between the two.
 
-use super::copy::copy_short;
-use super::room::Room;
+use super::room::{Room, copy_short};
 use super::{Body, Tag, Trace};
 use std::mem::MaybeUninit;
 

@@ -3,8 +3,9 @@
 //! The headers are a table that is made at the start. A header of a request finds its entries by the length of its name,
 //! and is compared with them by the first and last eight bytes; most of those that are not recorded go no further.
 
-use super::few::{BLOCK, FewMembers};
-use super::{API_KEY, BODY_FIELD, FIELDS, HEAD_BYTES, Kind, MAX_HEADERS, Members, TOOLS, WHOLE_BODY};
+use super::{
+    API_KEY, BLOCK, BODY_FIELD, FIELDS, FewMembers, HEAD_BYTES, Kind, MAX_HEADERS, Members, TOOLS, WHOLE_BODY,
+};
 use std::sync::Arc;
 
 const HEADER: &str = "http.request.header.";

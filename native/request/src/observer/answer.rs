@@ -1,9 +1,9 @@
-//! The answer while it passes: its beginning, the parts of its body, files, trailers.
+//! The answer while it passes: its beginning, the parts of its body, files, trailers, and the responses of a model.
 
 use super::{Chunks, Observer, ObserverSettings};
 use crate::capture::{Captured, Content};
 use crate::events::{EventReader, Form, are_events};
-use crate::rpc::RpcStatus;
+use crate::outcome::RpcStatus;
 use memchr::memmem::Finder;
 use ring::slots::Progress;
 use std::sync::LazyLock;
@@ -210,4 +210,22 @@ fn names_failure(document: &[u8]) -> bool {
     static WORDS: LazyLock<[Finder<'static>; 2]> =
         LazyLock::new(|| [b"\"failed\"".as_slice(), b"\"error\""].map(Finder::new));
     WORDS.iter().any(|word| word.find(document).is_some())
+}
+
+impl Observer {
+    /// A model's response passes; without `is_chunk` it only marks the end.
+    pub fn model_response(&mut self, is_chunk: bool, more: bool, now: u64, settings: &ObserverSettings) {
+        if self.ended {
+            return;
+        }
+        self.part(0, more, now);
+        if is_chunk {
+            self.chunks_pass(1, now, settings);
+        }
+    }
+
+    /// The model answers with a response sender, with any number of responses.
+    pub const fn stream(&mut self) {
+        self.streamed = true;
+    }
 }

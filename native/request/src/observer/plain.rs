@@ -13,10 +13,9 @@ use crate::in_flight::facts::{Texts, members_of};
 use crate::in_flight::terminal::seconds;
 use crate::outcome::Outcome;
 use crate::sampler::SampledBy;
-use queue::event::{ADJUSTED_COUNT, REQUEST};
+use queue::event::{ADJUSTED_COUNT, INFO, REQUEST};
 use queue::producer::Producer;
 use queue::record::{Scratch, Tag};
-use queue::severity::INFO;
 use ring::slots::Slot;
 
 /// Values that stand together: of these names, or of a whole group.

@@ -10,8 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version};
 use request::capture::Content;
 use request::ids::{RequestIds, traceparent};
-use request::outcome::Ending;
-use request::rpc::RpcStatus;
+use request::outcome::{Ending, RpcStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

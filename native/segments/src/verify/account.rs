@@ -239,7 +239,7 @@ impl<'a> Account<'a> {
         let counted = self.queue.as_ref().map(|queue| crate::segment_account::reasons_json(&queue.counts.dropped));
         counted.map_or_else(
             || self.reported.last_reasons.clone(),
-            |json| crate::json::read(json.as_bytes()).unwrap_or_default(),
+            |json| crate::line::parse(json.as_bytes()).unwrap_or_default(),
         )
     }
 

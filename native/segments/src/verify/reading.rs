@@ -8,7 +8,7 @@ use super::listing::{self, Listed};
 use super::scan::{self, Found};
 use super::{Request, named};
 use crate::chain::Value as ChainValue;
-use crate::json;
+use crate::line;
 use crate::segment::SegmentName;
 use lines::encode::{Encoder, LineHead};
 use lines::plan::LinePlan;
@@ -69,7 +69,7 @@ impl Reading {
         self.queues = request.queue_directories.iter().flat_map(|dir| inspect::queues(dir)).collect();
         let before = list(request)?;
         let reports = request.queue_directories.iter().flat_map(|dir| reports_of_removals(dir));
-        self.reported.extend(reports.filter_map(|line| json::read(&line).ok()));
+        self.reported.extend(reports.filter_map(|line| line::parse(&line).ok()));
         let mut now = list(request)?;
         let gone = before.keys().filter(|name| !now.contains_key(*name) && !self.segments.contains_key(*name)).count();
         now.retain(|name, _| !self.segments.contains_key(name));

@@ -3,7 +3,6 @@
 use super::Problem;
 use super::listing::Listed;
 use crate::chain::{self, ALGORITHMS, Algorithm, Broken, Chain, START, Value as ChainValue};
-use crate::json;
 use crate::line::{self, LONGEST_LINE, LinePrefix, Piece, Process};
 use crate::segment::{self, Form};
 use crate::segment_account;
@@ -251,7 +250,7 @@ impl<'a> Reading<'a> {
         let event = head.filter(|head| head.process.is_none()).map(|head| head.event);
         match event {
             Some(b"segment.header") => self.take_header(text),
-            Some(b"segment.footer") => match json::read(text) {
+            Some(b"segment.footer") => match line::parse(text) {
                 Ok(footer) => self.footer = Some(footer),
                 Err(error) => drop(self.problem("line_unreadable", format!("a footer that is no JSON: {error}"))),
             },
@@ -268,7 +267,7 @@ impl<'a> Reading<'a> {
         if self.found.lines > 1 {
             self.problem("line_unreadable", "a header that is not the first line".to_owned());
         }
-        let header = json::read(text).unwrap_or_default();
+        let header = line::parse(text).unwrap_or_default();
         self.found.abandoned = header["abandoned"].as_u64();
         let Some((algorithm, keyed, previous)) = chain::of_header(text) else { return };
         let checked = !keyed || self.key.is_some();
@@ -289,7 +288,7 @@ impl<'a> Reading<'a> {
             return;
         };
         if is_reported(head.event, process.seq) {
-            match json::read(text) {
+            match line::parse(text) {
                 Ok(line) => self.found.reported.push(line),
                 Err(error) => drop(self.problem("line_unreadable", format!("no JSON: {error}"))),
             }

@@ -1,9 +1,8 @@
-//! The listener's counts of requests: outcomes, tokens, and the histograms over inference requests.
+//! The listener's counts of requests: outcomes, tokens, and the histograms over inference requests and over routes.
 
 use super::family::{Bucket, Family};
-use super::routes;
 use lines::series::histogram::{BOUNDS, Histogram, TOKEN_TYPES, TOKENS_WORD};
-use lines::series::{OUTCOMES, SeriesSnapshot, Snapshot};
+use lines::series::{OUTCOMES, ROUTE_BOUNDS_S as BOUNDS_S, RouteCounts, SeriesSnapshot, Snapshot};
 use std::collections::BTreeMap;
 
 const OPERATION: &str = "gen_ai_operation_name";
@@ -49,7 +48,7 @@ pub fn families(counted: &Snapshot) -> Vec<Family> {
         counted.series.iter().for_each(|series| add_histogram(&mut family, series, histogram));
         (!family.samples.is_empty()).then_some(family)
     }));
-    families.extend(routes::family(&counted.routes));
+    families.extend(by_route(&counted.routes));
     families
 }
 
@@ -125,7 +124,7 @@ pub fn token_sums(all: &[SeriesSnapshot]) -> BTreeMap<(&str, &str, &'static str)
     sums
 }
 
-/// The buckets of a series, each with all that are below it; None: nothing was counted.
+/// The buckets of a route's series, each with all that are below it; None: nothing was counted.
 #[must_use]
 pub fn buckets(series: &SeriesSnapshot, histogram: &Histogram) -> Option<Vec<Bucket>> {
     let counts = &series.words[histogram.first_word..histogram.sum_word()];
@@ -148,4 +147,67 @@ fn add_histogram(family: &mut Family, series: &SeriesSnapshot, histogram: &Histo
         labels.push(("error_type", series.error_type.clone()));
     }
     family.add_buckets(&labels, buckets, series.words[histogram.sum_word()]);
+}
+
+/// The family over HTTP by route, if any request was counted.
+fn by_route(counted: &[RouteCounts]) -> Option<Family> {
+    let mut family = Family::histogram(
+        "http_server_request_duration_seconds",
+        "Time from the beginning of a request over HTTP to its end, by the template of its route (empty: no route \
+         matched; other: too many routes), its method and its status (empty: no answer); sampled requests are weighted",
+    )
+    .unit("seconds");
+    counted.iter().for_each(|series| add_route(&mut family, series));
+    (!family.samples.is_empty()).then_some(family)
+}
+
+fn add_route(family: &mut Family, series: &RouteCounts) {
+    let status = if series.status == 0 { String::new() } else { series.status.to_string() };
+    let labels = vec![
+        ("http_route", series.route.clone()),
+        ("http_request_method", series.method.to_owned()),
+        ("http_response_status_code", status),
+    ];
+    let (buckets, sum) = route_buckets(series);
+    family.add_buckets(&labels, buckets, sum);
+}
+
+/// The buckets of a route's series, each with all that are below it, and the sum of the times.
+#[must_use]
+pub fn route_buckets(series: &RouteCounts) -> (Vec<Bucket>, f64) {
+    let (counts, sum) = series.words.split_at(BOUNDS_S.len() + 1);
+    let bounds = BOUNDS_S.into_iter().chain([f64::INFINITY]);
+    let mut total = 0.0;
+    let buckets = bounds.zip(counts).map(|(bound, count)| -> Bucket {
+        total += count;
+        (bound, total, None)
+    });
+    (buckets.collect(), sum[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BOUNDS_S, RouteCounts, by_route};
+    use crate::status::metrics::text;
+    use crate::status::metrics::text::choose;
+
+    #[test]
+    fn a_series_has_cumulated_buckets_and_three_labels_of_which_two_can_be_empty() {
+        assert_eq!(by_route(&[]), None);
+        let mut words = [0.0; BOUNDS_S.len() + 2];
+        (words[0], words[1], words[BOUNDS_S.len()], words[BOUNDS_S.len() + 1]) = (2.0, 1.0, 0.5, 60.25);
+        let counted = RouteCounts { route: String::new(), method: "GET", status: 0, words };
+        let shown = String::from_utf8(text::render(&[by_route(&[counted]).unwrap()], choose("").format)).unwrap();
+        let labels = r#"http_request_method="GET",http_response_status_code="",http_route="""#;
+        for line in [
+            format!("http_server_request_duration_seconds_bucket{{{labels},le=\"0.005\"}} 2.0"),
+            format!("http_server_request_duration_seconds_bucket{{{labels},le=\"0.01\"}} 3.0"),
+            format!("http_server_request_duration_seconds_bucket{{{labels},le=\"80.0\"}} 3.0"),
+            format!("http_server_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}} 3.5"),
+            format!("http_server_request_duration_seconds_count{{{labels}}} 3.5"),
+            format!("http_server_request_duration_seconds_sum{{{labels}}} 60.25"),
+        ] {
+            assert!(shown.lines().any(|shown| shown == line), "{line}\n{shown}");
+        }
+    }
 }
