@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +280,55 @@ def test_patterns_find_what_a_stream_of_lines_divides_and_an_unknown_stream_is_w
     own = [json.dumps({"piece": piece}).encode() + b"\n" for piece in pieces]
     record = serve(recorded, chat("?"), *own, types=(JSON, b"application/x-ndjson"), path="/own")
     assert record["output_withheld"] == "unknown format"
+    assert b"exam" not in everything(recorded)
+
+
+def _event(data: Any) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+SPLIT: dict[str, tuple[str, bytes, Callable[[str], bytes]]] = {
+    "function call": (
+        "/v1/chat/completions",
+        STREAM,
+        lambda piece: _event({"choices": [{"delta": {"function_call": {"name": "f", "arguments": piece}}}]}),
+    ),
+    "reasoning beside an empty text": (
+        "/api/generate",
+        b"application/x-ndjson",
+        lambda piece: json.dumps({"response": "", "thinking": piece, "done": False}).encode() + b"\n",
+    ),
+    "lines that are called a document": (
+        "/api/chat",
+        JSON,
+        lambda piece: json.dumps({"message": {"content": piece}, "done": False}).encode() + b"\n",
+    ),
+    "lines that are called a text": (
+        "/api/chat",
+        b"text/plain",
+        lambda piece: json.dumps({"message": {"content": piece}, "done": False}).encode() + b"\n",
+    ),
+    "events that are called a text": (
+        "/v1/chat/completions",
+        b"text/plain; charset=utf-8",
+        lambda piece: _event({"choices": [{"delta": {"content": piece}}]}),
+    ),
+    "events that are called a document": (
+        "/v1/chat/completions",
+        JSON,
+        lambda piece: _event({"choices": [{"delta": {"content": piece}}]}),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SPLIT)
+def test_what_a_stream_splits_is_redacted_in_every_shape(recording: Recording, shape: str) -> None:
+    path, content_type, event = SPLIT[shape]
+    recorded = recording(capture_output="full", redact_patterns=["email"])
+    record = serve(
+        recorded, chat("?"), *map(event, ("Ask bob@exam", "ple.com.")), types=(JSON, content_type), path=path
+    )
+    assert "Ask [redacted:email]." in json.dumps(record["gen_ai.output.messages"])
     assert b"exam" not in everything(recorded)
 
 

@@ -6,17 +6,21 @@ import asyncio
 import functools
 import subprocess
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import BackgroundTasks, FastAPI, Request, Response, WebSocket
 from fastapi.testclient import TestClient
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
+from starlette.routing import Mount, Route
 
 from inference_logging import Config, InferenceLoggingMiddleware, current_request
 from tests.kit.signatures import App as ASGIApp
@@ -373,3 +377,69 @@ def test_a_client_that_is_gone_when_the_last_part_comes_is_a_disconnect(recorded
     record = recorded.request()
     assert (record["outcome"], record["error.type"]) == ("client_disconnect", "ClientDisconnect")
     assert "after_response_outcome" not in record
+
+
+def breaking_off(*wrapping: Any) -> Starlette:
+    """Return an application whose stream raises after its first part, and whose background task after the last one."""
+
+    async def parts(fails: bool) -> AsyncIterator[bytes]:
+        yield b"data: a\n\n"
+        if fails:
+            raise LookupError
+
+    def stream(_: Request) -> StreamingResponse:
+        return StreamingResponse(parts(True), media_type="text/event-stream")
+
+    def whole(_: Request) -> StreamingResponse:
+        return StreamingResponse(parts(False), media_type="text/event-stream", background=BackgroundTask(fail))
+
+    middleware = [Middleware(of, **options) for of, options in wrapping]
+    return Starlette(routes=[Route("/stream", stream), Route("/whole", whole)], middleware=middleware)
+
+
+def test_a_stream_that_raises_is_an_error_though_a_middleware_ends_its_answer(recorded: Recorded) -> None:
+    app = breaking_off((BaseHTTPMiddleware, {"dispatch": between}))
+    with pytest.raises(LookupError):
+        recorded.serve(app, http_scope("/stream"))
+    record = recorded.request()
+    assert (record["outcome"], record["error.type"], record["chunks"]) == ("error", "LookupError", 1)
+    assert not {"after_response_s", "after_response_outcome"} & record.keys()
+
+
+def test_work_after_a_whole_stream_that_raises_is_no_error_of_the_answer(recorded: Recorded) -> None:
+    app = breaking_off((BaseHTTPMiddleware, {"dispatch": between}))
+    with pytest.raises(LookupError):
+        recorded.serve(app, http_scope("/whole"))
+    record = recorded.request()
+    assert (record["outcome"], record["after_response_error_type"]) == ("ok", "LookupError")
+
+
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/sub/x", "/sub/x"),
+        ("/sub/none", "/sub"),
+        ("/of/5/sub/x", "/of/{name}/sub/x"),
+        ("/of/5/sub/none", "/of/{name}/sub"),
+        ("/same/same", "/same/same"),
+        ("/files/a.txt", "/files"),
+        ("/none", None),
+    ],
+)
+def test_the_route_of_a_mount_is_its_path_once(recorded: Recorded, path: str, route: str | None) -> None:
+    sub = Starlette(routes=[Route("/x", lambda _: Response())])
+    same = Starlette(routes=[Route("/same", lambda _: Response())])
+    mounts = [Mount("/sub", sub), Mount("/of/{name}", Starlette(routes=[Mount("/sub", sub)])), Mount("/same", same)]
+    app = Starlette(routes=[*mounts, Mount("/files", Response("a file"))])
+    recorded.serve(app, http_scope(path))
+    assert recorded.request().get("http.route") == route
+
+
+def test_the_size_of_an_answer_that_only_the_server_makes_is_not_known(recorded: Recorded) -> None:
+    async def fails(scope: Message, receive: Receive, send: Send) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        recorded.serve(fails)
+    record = recorded.request()
+    assert (record["http.response.status_code"], "http.response.body.size" in record) == (500, False)

@@ -40,6 +40,10 @@ NASTY: Final = (
 """Texts of a model that look like events."""
 
 
+NO_ERRORS: Final = (None, False, 0, "", {}, [], {"code": None, "message": None, "param": None})
+"""Values of `error` that say that there is none."""
+
+
 def plain(chat: Chat | None = None) -> tuple[Event, ...]:
     """Return a Chat stream as the reference shows it."""
     chat = chat or Chat()
@@ -77,6 +81,11 @@ def _chat() -> list[Stream]:
         make("error without type", role, text, chat.error(None, None)),
         make("error behind other keys", role, text, chat.error_behind_other_keys(), DONE),
         make("finish by error", role, text, chat.finish_by_error(), DONE),
+        make("error of a choice", role, text, chat.error_of_a_choice(), DONE),
+        make("errors that are none", role, *(chat.text("a", error=error) for error in NO_ERRORS), *end),
+        make("a filter that failed", role, chat.filter_that_failed("a"), *end),
+        make("images", role, chat.image(), *end),
+        make("list of thoughts", role, chat.list_of_thoughts("hm"), text, *end),
         make("named error", role, text, replace(chat.error("api_error"), name="error")),
         make("named error of text", role, text, Event("error", b"Internal Server Error", "error", failure())),
     ]
@@ -208,6 +217,7 @@ def _others() -> list[Stream]:
         gemini.stream("plain", gemini.text("The"), gemini.text(" sky"), gemini.text("", "STOP")),
         gemini.stream("last text with its reason", gemini.text("The"), gemini.text(" sky", "STOP")),
         gemini.stream("thought", gemini.reasoning("hm"), gemini.text("The", "STOP")),
+        gemini.stream("code", gemini.code("print(1)"), gemini.text("1", "STOP")),
         gemini.stream("function call", gemini.text("I look."), gemini.tool("weather", city="Rome")),
         gemini.stream("text of errors", *(gemini.text(nasty) for nasty in NASTY), gemini.text("", "STOP")),
         gemini.stream("errors within", gemini.tool("weather", error={"code": 5, "status": "x"})),

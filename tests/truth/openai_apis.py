@@ -121,6 +121,29 @@ class Chat:
         body = {"message": "it broke", "type": "upstream_error", "code": 502}
         return Event("error", {**self._head(), "choices": [], "error": body}, facts=failure("upstream_error", "502"))
 
+    def error_of_a_choice(self) -> Event:
+        """Return an event of a router whose provider failed."""
+        event = self._event("error", {"content": ""})
+        [choice] = event.data["choices"]
+        choices = [{**choice, "error": {"code": 502, "message": "it broke"}}]
+        return Event("error", {**event.data, "choices": choices}, facts={**event.facts, **failure(code="502")})
+
+    def filter_that_failed(self, text: str) -> Event:
+        """Return an event whose text was not looked at: the answer goes on."""
+        event = self.text(text)
+        [choice] = event.data["choices"]
+        verdict = {"error": {"code": "content_filter_error", "message": "The contents are not filtered"}}
+        choices = [{**choice, "content_filter_result": verdict, "error": None}]
+        return Event("content", {**event.data, "choices": choices}, facts=event.facts)
+
+    def image(self) -> Event:
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+        return self._event("content", {"content": "", "images": [image]})
+
+    def list_of_thoughts(self, text: str) -> Event:
+        thoughts = {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+        return self._event("reasoning", {"content": [thoughts]})
+
     def finish_by_error(self) -> Event:
         event = self._event("error", {"content": ""}, "error")
         return Event("error", event.data, facts={**event.facts, **failure()})

@@ -133,6 +133,9 @@ class Gemini:
     def reasoning(self, text: str) -> Event:
         return self._event("reasoning", [{"text": text, "thought": True}])
 
+    def code(self, text: str) -> Event:
+        return self._event("content", [{"executableCode": {"language": "PYTHON", "code": text}}])
+
     def tool(self, name: str, **arguments: Any) -> Event:
         return self._event("tool", [{"functionCall": {"name": name, "args": arguments}}])
 

@@ -27,6 +27,7 @@ _MEMBERS = (
     ("thinking", "reasoning"),
     ("tool_calls", "tool"),
     ("function_call", "tool"),
+    ("images", "content"),
 )
 _BLOCK_DELTAS = {"text_delta": ("content", "text"), "thinking_delta": ("reasoning", "thinking")}
 _BLOCK_DELTAS["input_json_delta"] = ("tool", "partial_json")
@@ -114,8 +115,8 @@ def _kind(name: str, data: str | None) -> tuple[str, tuple[str, str | None] | No
 def _error(name: str, event: dict[str, Any]) -> tuple[str, str | None] | None:
     response = event.get("response")
     inner = response.get("error") if event.get("type") == "response.failed" and isinstance(response, dict) else None
-    inner = inner or event.get("error")
     choices = event.get("choices") or []
+    inner = inner or next(filter(_says_something, (one.get("error") for one in (event, *choices))), None)
     failed = name == "error" or event.get("type") in ("error", "response.failed")
     failed = failed or any(str(choice.get("finish_reason")).lower().startswith("error") for choice in choices)
     if not (inner or failed):
@@ -124,6 +125,10 @@ def _error(name: str, event: dict[str, Any]) -> tuple[str, str | None] | None:
     kind = body.get("status") or body.get("type") if body is inner else event.get("error_type")
     code = body.get("code")
     return kind or "stream_error", None if code is None else str(code)
+
+
+def _says_something(error: Any) -> bool:
+    return any(error.values()) if isinstance(error, dict) else bool(error)
 
 
 def _content(event: dict[str, Any]) -> str:
@@ -155,6 +160,9 @@ def _choice(choice: dict[str, Any]) -> str | None:
 
 def _message(message: dict[str, Any]) -> str | None:
     """Return what is first of what a message may have; a message of Ollama is one too."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "reasoning" if any(part.get("thinking") for part in content) else "content" if content else None
     return next((kind for key, kind in _MEMBERS if message.get(key)), None)
 
 
@@ -164,4 +172,6 @@ def _parts(parts: list[dict[str, Any]]) -> str:
             return "reasoning" if part.get("thought") else "content"
         if "functionCall" in part:
             return "tool"
+        if "executableCode" in part:
+            return "content"
     return "frame"

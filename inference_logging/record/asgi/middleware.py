@@ -40,6 +40,8 @@ from inference_logging.record.settings import settings
 from inference_logging.record.started import record_start
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from inference_logging.record.config import Config
     from inference_logging.record.integrations.vllm.server import Server as VllmServer
 
@@ -51,6 +53,10 @@ _open_middlewares: weakref.WeakSet[InferenceLoggingMiddleware] = weakref.WeakSet
 
 _LONGEST_CHAIN = 16
 """Most exceptions, each raised in place of the one before, that are looked at."""
+
+_STREAMS = frozenset({"stream_response", "_stream_response"})
+_LIBRARIES = frozenset({"starlette", "sse_starlette"})
+"""Functions that send the parts of a stream, and their libraries."""
 
 _NO_FAILURES = frozenset({"cancelled", "disconnected"})
 _DISCONNECT_ERRORS = frozenset({"ClientDisconnect", "ClientDisconnected"})
@@ -124,7 +130,7 @@ class InferenceLoggingMiddleware:
             returned = await app(scope, receive, send)
         except BaseException as error:
             answered = isinstance(error, AuditError) and await _answered_unavailable(observer, error, scope, send)
-            if observer.complete and _came_from(observer.server_send, error):
+            if observer.complete and (_came_from(observer.server_send, error) or _broke_the_stream(error)):
                 observer.take_back_end()
             observer.fail(_ending(error), type(error).__qualname__, self._texts(error))
             if not answered:
@@ -341,11 +347,25 @@ def _came_from(send: Any, error: BaseException) -> bool:
     """Return whether the server's ``send`` raised: then the last part of the answer was not taken."""
     send = getattr(send, "func", send)  # of a partial
     code = getattr(getattr(send, "__func__", send), "__code__", None)
+    return _came_through(error, lambda frame: frame.f_code is code)
+
+
+def _broke_the_stream(error: BaseException) -> bool:
+    """Return whether a stream raised: Starlette's BaseHTTPMiddleware ends the answer before it raises the error."""
+    return isinstance(error, Exception) and _came_through(error, _is_of_a_stream)
+
+
+def _is_of_a_stream(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__"))
+    return frame.f_code.co_name in _STREAMS and module.partition(".")[0] in _LIBRARIES
+
+
+def _came_through(error: BaseException, is_it: Callable[[FrameType], bool]) -> bool:
     raised: BaseException | None = error
     for _ in range(_LONGEST_CHAIN):
         if raised is None:
             break
-        if any(frame.f_code is code for frame, _ in traceback.walk_tb(raised.__traceback__)):
+        if any(is_it(frame) for frame, _ in traceback.walk_tb(raised.__traceback__)):
             return True
         # An application may wrap it in an exception of its own.
         raised = raised.__cause__ or raised.__context__

@@ -6,6 +6,7 @@
 use super::asgi::{Keys, item, mount_prefix, template, text, text_of};
 use super::gil_cell::GilCell;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use queue::record::Scratch;
@@ -110,8 +111,9 @@ impl<'py> Route<'py> {
     #[cfg_attr(target_os = "linux", unsafe(link_section = ".text.hot"))]
     pub fn of(scope: &Bound<'py, PyDict>, keys: &Keys) -> Self {
         let own = |key| item(scope, key).map(Borrowed::to_owned);
-        let template = match own(&keys.route) {
-            Some(route) => template(scope, &route, keys),
+        let route = own(&keys.route);
+        let template = match &route {
+            Some(route) => template(scope, route, keys),
             None => own(&keys.path_template), // Litestar
         };
         let Some(_) = template else {
@@ -120,6 +122,9 @@ impl<'py> Route<'py> {
         let mut found =
             Self { template, outermost: own(&keys.app_root_path), inner: own(&keys.root_path), mounted: None };
         if !found.prefix().is_empty() {
+            if route.is_some_and(|route| is_mount(&route)) {
+                found.template = None;
+            }
             let parameters = own(&keys.path_params).and_then(|parameters| parameters.cast_into::<PyDict>().ok());
             found.mounted =
                 parameters.and_then(|parameters| mount_template(found.prefix(), found.template(), &parameters));
@@ -144,6 +149,12 @@ impl<'py> Route<'py> {
     pub fn template(&self) -> &str {
         text_of(&self.template)
     }
+}
+
+/// Whether a route is a `Mount`, whose path is a part of the mount point: none below it took the request, or its
+/// application has no routes, as `StaticFiles` has none.
+fn is_mount(route: &Bound<'_, PyAny>) -> bool {
+    route.hasattr(intern!(route.py(), "routes")).unwrap_or(false)
 }
 
 /// The mount point `prefix` with the names of its parameters instead of their values; None if it has none.

@@ -308,7 +308,7 @@ impl Observer {
                 if self.status == 0 && matches!(ended.outcome, Outcome::Error | Outcome::Timeout) {
                     // Every server answers so, also if an application returns without an answer; this happens outside
                     // of the observer.
-                    self.status = 500;
+                    (self.status, self.unknown_size) = (500, true);
                 }
                 ended
             }
