@@ -18,8 +18,7 @@ export function bucketsOf(answer) {
 export function rates(answer) {
   const { x, length } = bucketsOf(answer);
   const per = (values) => values.map((value) => value / length);
-  const counts = answer.weighted ?? answer.count;
-  return { x, requests: per(counts), errors: per(answer.errors), output: per(answer.output_tokens), input: per(answer.input_tokens) };
+  return { x, requests: per(answer.weighted), errors: per(answer.errors), output: per(answer.output_tokens), input: per(answer.input_tokens) };
 }
 
 /** Fetch the engine's reports of a range, newest first, as many as some pages hold. */
