@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from tests.kit.command_line import run
 from tests.kit.segment_files import request, write_segment
 from tests.kit.view_browser import CLOSE_PX, Window, box, needs_chromium, shown, window
 from tests.kit.view_server import Client
@@ -81,6 +82,25 @@ def middle(found: Locator) -> float:
     place = found.bounding_box()
     assert place is not None
     return place["y"] + place["height"] / 2
+
+
+def test_sampled_requests_count_with_their_weights_as_in_stats(browser: Browser, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    sampled = [{**whole(number), "adjusted_count": 10.0} for number in range(9)]
+    write_segment(logs, [*sampled, *(unanswered(number, "error", 1.0) for number in (20, 21))])
+    assert re.search(r"^Failed +2.17 %$", run("stats", str(logs)).out, re.MULTILINE)
+    with shown([logs], tmp_path / "cache") as client, window(browser, client.serving.url) as page:
+        page.open("#/overview")
+        tiles = page.page.locator(".tiles div")
+        expect(tiles.first.locator("dd")).to_contain_text(re.compile("^92"))
+        expect(tiles.filter(has_text="Failed").locator("dd")).to_have_text("2.17 %2 requests")
+        expect(page.page.locator("main")).to_contain_text("11 records, each weighted by adjusted_count.")
+        expect(page.page.locator("main")).to_contain_text("92 of 92 requests have it")
+        expect(page.page.locator("table tbody tr").first).to_contain_text("922.17 %")
+        page.open("#/compare?a.where=outcome%3Dok&b.where=outcome%3Derror")
+        expect(page.page.locator(".side-a")).to_contain_text("90 requests")
+        expect(page.page.locator("main")).to_contain_text("A 9 of 9 records, B 2 of 2")
 
 
 def test_one_failed_request_is_one_request(page: Window) -> None:

@@ -181,7 +181,6 @@ def aggregate(cursor: DuckDBPyConnection, query: Mapping[str, Any], entries: Seq
         **totals(None),
         "heatmap": _heatmap(search, f"n{len(numbers) - 1}", buckets, query) if heatmap else None,
         "groups": [{"value": orjson.loads(group), **totals(group)} for group in groups],
-        "outcomes": sums.outcomes,
         "complete": reached.is_complete,
         "scanned_rows": reached.rows,
         "unindexed_bytes": reached.unread_bytes,
@@ -192,7 +191,6 @@ class _Sums:
     """Sums by group and bucket; the group None is all."""
 
     def __init__(self, buckets: int) -> None:
-        self.outcomes: dict[str, int] = {}
         self.moments: list[int] = []
         """When the first and the last record of each sum were."""
         self._buckets = buckets
@@ -200,7 +198,7 @@ class _Sums:
 
     def of(self, group: str | None) -> dict[str, list[Any]]:
         if group not in self._of:
-            self._of[group] = {name: [0 if name in ("count", "errors") else 0.0] * self._buckets for name in _SUMS}
+            self._of[group] = {name: [0 if name == "count" else 0.0] * self._buckets for name in _SUMS}
         return self._of[group]
 
     def add(self, group: str | None, bucket: int, sums: Mapping[str, Any]) -> None:
@@ -219,19 +217,17 @@ def _grouped(groups: Sequence[str], values: dict[str, Any]) -> str:
 def _sums(search: Search, buckets: _Buckets, group: str, given: dict[str, Any]) -> _Sums:
     found = _Sums(buckets.count)
     sql = f"""
-        SELECT {group}, {buckets.sql()}, outcome, count(*), sum({WEIGHT}), count(*) FILTER ({FAILED}),
+        SELECT {group}, {buckets.sql()}, count(*), sum({WEIGHT}), coalesce(sum({WEIGHT}) FILTER ({FAILED}), 0),
             sum(coalesce(n0, 0) * {WEIGHT}), sum(coalesce(n1, 0) * {WEIGHT}), min(t), max(t)
-        FROM ({search.relation}) GROUP BY 1, 2, 3
+        FROM ({search.relation}) GROUP BY 1, 2
     """
-    for value, bucket, outcome, count, weighted, errors, output, given_tokens, *moments in search.cursor.execute(
+    for value, bucket, count, weighted, errors, output, given_tokens, *moments in search.cursor.execute(
         sql, given
     ).fetchall():
         found.moments += moments
         sums = dict(zip(_SUMS, (count, weighted, errors, output, given_tokens), strict=True))
         for one in {None, value}:
             found.add(one, bucket, sums)
-        if outcome is not None:
-            found.outcomes[outcome] = found.outcomes.get(outcome, 0) + count
     return found
 
 
@@ -263,7 +259,7 @@ def _histogram(sketch: Sketch) -> dict[str, list[float]]:
 
 
 def _heatmap(search: Search, member: str, buckets: _Buckets, query: Mapping[str, Any]) -> dict[str, Any]:
-    """Return counts by bucket and row, whose rows begin at the least value above 0; ``zeros`` counts the others."""
+    """Return weights by bucket and row, whose rows begin at the least value above 0; ``zeros`` counts the others."""
     rows: int = query.get("heatmap_rows", _HEATMAP_ROWS)
     low, high = search.cursor.execute(
         f"SELECT min({member}) FILTER ({member} > 0), max({member}) FROM ({search.relation})", search.values
@@ -274,11 +270,12 @@ def _heatmap(search: Search, member: str, buckets: _Buckets, query: Mapping[str,
     # A little more than the greatest, which belongs to the last row.
     high = high * 1.000_001 if low < high else high * 2.0
     step = math.log(high / low) / rows
-    cells = [[0] * rows for _ in range(buckets.count)]
+    cells = [[0.0] * rows for _ in range(buckets.count)]
     row_of = f"least(CAST(floor(ln({member} / {low!r}) / {step!r}) AS INTEGER), {rows - 1})"
     place = f"CASE WHEN {member} > {low!r} THEN {row_of} WHEN {member} > 0 THEN 0 END"
-    sql = f"SELECT {buckets.sql()}, {place}, count(*) FROM ({search.relation}) WHERE {member} IS NOT NULL GROUP BY 1, 2"
-    zeros = [0] * buckets.count
+    those = f"FROM ({search.relation}) WHERE {member} IS NOT NULL"
+    sql = f"SELECT {buckets.sql()}, {place}, sum({WEIGHT}) {those} GROUP BY 1, 2"
+    zeros = [0.0] * buckets.count
     for bucket, row, count in search.cursor.execute(sql, search.values).fetchall():
         if row is None:
             zeros[bucket] += count

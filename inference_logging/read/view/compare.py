@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from inference_logging.read.stats.histograms import Spans, ratio_of_quantiles
 from inference_logging.read.table.table import Table
-from inference_logging.read.view.fields import counted, number_of, text_of
+from inference_logging.read.view.fields import grouped, text_of
 from inference_logging.read.view.queries import FILTER, Query, asked
 from inference_logging.read.view.workers import GoneError
 
@@ -39,7 +40,7 @@ def compare(index: Table, a: Query, b: Query, given_up: threading.Event) -> dict
         if all(one is not None and one["count"] for one in of):
             spans = [_spans(index, query, field, given_up) for query in (a, b)] if field in WITH_INTERVAL else None
             found["fields"][field] = _ratios(of[0], of[1], spans)
-    found["changed"] = _changed(index, (a, b), [number_of(side) for side in sides], given_up)
+    found["changed"] = _changed(index, (a, b), [sum(side["weighted"]) for side in sides], given_up)
     return found
 
 
@@ -72,7 +73,7 @@ def _ratios(a: Mapping[str, Any], b: Mapping[str, Any], spans: Sequence[Spans] |
 
 
 def _changed(
-    index: Table, queries: Sequence[Query], totals: Sequence[int], given_up: threading.Event
+    index: Table, queries: Sequence[Query], totals: Sequence[float], given_up: threading.Event
 ) -> list[dict[str, Any]]:
     """Return the values whose shares differ most, the largest difference first."""
     found = []
@@ -87,16 +88,12 @@ def _changed(
     return found[:_MOST_CHANGED]
 
 
-def _shares(index: Table, query: Query, field: str, total: int, given_up: threading.Event) -> dict[Any, float]:
+def _shares(index: Table, query: Query, field: str, total: float, given_up: threading.Event) -> dict[Any, float]:
     """Return the share of each value among all requests; null stands for those without one."""
-    if given_up.is_set():
-        raise GoneError
     kept = {name: one for name, one in query.items() if name in FILTER}
-    groups, are_all = counted(index, {"events": ["request"], **kept, "field": field})
-    numbers = {_name(one["value"]): number_of(one) for one in groups}
-    if are_all and total > sum(numbers.values()):
-        numbers[None] = total - sum(numbers.values())
-    return {value: number / total for value, number in numbers.items()} if total else {}
+    wanted = {"events": ["request"], **kept, "group_by": field, "buckets": 1, "fields": []}
+    groups = _ask(partial(grouped, index), wanted, given_up)["groups"]
+    return {_name(one["value"]): sum(one["weighted"]) / total for one in groups if one.get("rest") != "more"}
 
 
 def _name(value: Any) -> Any:

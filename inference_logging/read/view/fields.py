@@ -64,15 +64,6 @@ def grouped(index: Table, query: Query) -> Group:
     return {**whole, "groups": [*groups, *rest], "complete": is_complete}
 
 
-def counted(index: Table, query: Query) -> tuple[list[Group], bool]:
-    """Return the values of ``field`` with their counts and conditions, and whether they are all, but for ``limit``."""
-    limit = query.get("limit", MOST_GROUPS)
-    found = asked(index.values, {**query, "limit": limit})
-    groups = _named(query["field"], [{"value": one["value"], "count": [one["count"]]} for one in found])
-    is_all = len(groups) < limit and _without(query, query["field"], groups) is not None
-    return groups, is_all
-
-
 def _named(field: str, groups: Sequence[Group]) -> list[Group]:
     """Return groups with the condition that finds each."""
     return [{**group, "condition": written(field, "=", text_of(group["value"]))} for group in groups]
@@ -107,7 +98,8 @@ def _rest(index: Table, whole: Group, groups: Sequence[Group], left: Query | Non
     if number <= 0:
         return []
     if left is None:
-        return [{"value": None, "rest": "more", "count": [number]}]
+        weighted = sum(whole["weighted"]) - sum(sum(one["weighted"]) for one in groups)
+        return [{"value": None, "rest": "more", "count": [number], "weighted": [weighted]}]
     asked_for = {name: one for name, one in left.items() if name not in ("group_by", "groups_limit")}
     return [{**_ask(index, asked_for), "value": None, "rest": "none"}]
 
@@ -123,8 +115,7 @@ def values(index: Table, query: Query) -> Counted:
     Without an operator each value comes with the condition that finds it.
     """
     if "operator" not in query:
-        groups = counted(index, query)[0][: query.get("limit", _USUAL)]
-        return [{"value": one["value"], "count": number_of(one), "condition": one["condition"]} for one in groups]
+        return _named(query["field"], asked(index.values, {**query, "limit": query.get("limit", _USUAL)}))
     operator = query["operator"]
     field = full_name(query["field"])
     plain = {**{name: one for name, one in query.items() if name != "operator"}, "field": field}

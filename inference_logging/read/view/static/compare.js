@@ -55,7 +55,7 @@ function swapped(params, names) {
 function Side({ side, params, query, meta, data }) {
   const conditions = params[`${side}.where`] ?? [];
   const set = (where) => change({ [`${side}.where`]: where });
-  const total = data && sumOf(data.count);
+  const total = data && sumOf(data.weighted);
   return html`<section class="card-plot side side-${side}" aria-label="Side ${NAMES[side]}">
     <div class="card-head"><h2 class="side-name"><i class="swatch"></i>${NAMES[side]}</h2>${total !== undefined && html`<span class="quiet-text">${format(total, "1")} requests</span>`}
       <a class="card-link" href=${linkTo({ where: conditions, range: params[`${side}.range`] ?? "", from: params[`${side}.from`] ?? "", to: params[`${side}.to`] ?? "", kind: "request" }, "requests", "")}>its requests</a></div>
@@ -98,8 +98,9 @@ const sumOf = (values) => values.reduce((sum, value) => sum + value, 0);
 /** Print how many requests each side has, or how many of them have a field. */
 function counted(data, field) {
   return ["a", "b"].map((side) => {
-    const all = format(sumOf(data[side].count), "1");
-    return `${NAMES[side]} ${field ? `${format(data[side].fields[field].count, "1")} of ${all}` : all}`;
+    const [records, requests] = [data[side].count, data[side].weighted].map(sumOf);
+    const unit = Math.round(requests) === records ? "" : " records";
+    return `${NAMES[side]} ${field ? `${format(data[side].fields[field].count, "1")} of ${format(records, "1")}${unit}` : format(requests, "1")}`;
   }).join(", ");
 }
 
@@ -107,7 +108,7 @@ function Ratios({ data }) {
   const rows = QUANTITIES.filter(([field]) => data.a.fields?.[field]?.count || data.b.fields?.[field]?.count);
   const ratios = (field) => data.fields?.[field] ?? {};
   const scale = scaleOf(rows.flatMap(([field]) => [ratios(field).ratio_p50, ...(ratios(field).interval ?? [])]));
-  const share = (side) => sumOf(data[side].errors) / Math.max(1, sumOf(data[side].count));
+  const share = (side) => sumOf(data[side].errors) / Math.max(1, sumOf(data[side].weighted));
   return html`<section class="card-plot" aria-label="What differs"><div class="card-head"><h2 id="ratios">B compared with A</h2>
       <span class="quiet-text">ratio of the medians with an interval of 95 %; failed: A ${format(share("a"), "ratio")}, B ${format(share("b"), "ratio")} of all requests (${counted(data)})</span></div>
     <div class="scroll-x" tabindex="0" role="group" aria-labelledby="ratios"><table class="wide-table ratios"><thead><tr><th scope="col">Quantity</th><th scope="col">A p50</th><th scope="col">B p50</th>

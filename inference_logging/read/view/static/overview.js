@@ -54,7 +54,8 @@ function Content({ answer, query, params, meta, everyMs }) {
   return html`<div class="overview-body">
     ${meta.progress && !meta.progress.done && html`<p class="banner" role="status">The index is still being built: figures are those of what is indexed.</p>`}
     ${data.complete === false && html`<p class="banner" role="status">The search ended before all was read: figures are those of what was read. A smaller range is searched whole.</p>`}
-    <${Tiles} data=${data} total=${total} />
+    <${Tiles} data=${data} />
+    ${weightNote(data)}
     <${WebSockets} query=${query} everyMs=${everyMs} />
     <${Plots} data=${data} query=${query} params=${params} everyMs=${everyMs} />
     <${Groups} query=${query} params=${params} everyMs=${everyMs} />
@@ -65,15 +66,21 @@ function Content({ answer, query, params, meta, everyMs }) {
   </div>`;
 }
 
-function Tiles({ data, total }) {
+/** Of sampled requests, each record counts as the requests that it represents. */
+function weightNote({ count, weighted }) {
+  const [records, requests] = [count, weighted].map(sum);
+  return Math.round(requests) !== records && html`<p class="hint">${format(records, "1")} records, each weighted by adjusted_count.</p>`;
+}
+
+function Tiles({ data }) {
   // As `stats` has it: without time between two requests there is no rate.
   const span = seconds(data.last_ns) - seconds(data.first_ns);
-  const weighted = sum(data.weighted ?? data.count);
+  const weighted = sum(data.weighted);
   const errors = sum(data.errors);
   const of = (field, name) => data.fields?.[field]?.[name];
   const tiles = [
-    ["Requests", format(total, "1"), `${format(weighted / span, "1/s")} from first to last`],
-    ["Failed", format(errors / total, "ratio"), format(errors, "{request}"), errors ? "bad" : ""],
+    ["Requests", format(weighted, "1"), `${format(weighted / span, "1/s")} from first to last`],
+    ["Failed", format(errors / weighted, "ratio"), format(errors, "{request}"), errors ? "bad" : ""],
     ["Duration p50", format(of("duration_s", "p50"), "s"), `p95 ${format(of("duration_s", "p95"), "s")}`],
     ["Duration p99", format(of("duration_s", "p99"), "s"), `greatest ${format(of("duration_s", "max"), "s")}`],
     ["First chunk p50", format(of(FIRST, "p50"), "s"), `p95 ${format(of(FIRST, "p95"), "s")}`],
@@ -128,8 +135,8 @@ function Heat({ data, field, title, params }) {
 }
 
 /** Of how many requests a heat map is: not each has the value, and a logarithmic axis has no 0. */
-function heatNote({ count, heatmap: { cells, zeros } }) {
-  const [all, drawn, zero] = [count, cells.flat(), zeros].map(sum);
+function heatNote({ weighted, heatmap: { cells, zeros } }) {
+  const [all, drawn, zero] = [weighted, cells.flat(), zeros].map(sum);
   const words = `${format(drawn + zero, "1")} of ${format(all, "1")} requests have it`;
   return zero ? `${words}; ${format(zero, "1")} of 0 s not drawn` : words;
 }
@@ -193,8 +200,8 @@ export function Groups({ query, params, everyMs }) {
 const REST = { more: "(other values, or none)" };
 
 const COLUMNS = [
-  ["count", "Requests", (group) => group.count[0], "1"],
-  ["errors", "Failed", (group) => group.errors && group.errors[0] / group.count[0], "ratio"],
+  ["count", "Requests", (group) => group.weighted[0], "1"],
+  ["errors", "Failed", (group) => group.errors && group.errors[0] / group.weighted[0], "ratio"],
   ["p50", "p50", (group) => group.fields?.duration_s?.p50, "s"], ["p95", "p95", (group) => group.fields?.duration_s?.p95, "s"],
   ["p99", "p99", (group) => group.fields?.duration_s?.p99, "s"],
   ["first50", "First chunk p50", (group) => group.fields?.[FIRST]?.p50, "s"], ["first99", "First chunk p99", (group) => group.fields?.[FIRST]?.p99, "s"],
@@ -268,8 +275,7 @@ function bucketsOf(answer) {
 function rates(answer) {
   const { x, length } = bucketsOf(answer);
   const per = (values) => values.map((value) => value / length);
-  const counts = answer.weighted ?? answer.count;
-  return { x, requests: per(counts), errors: per(answer.errors), output: per(answer.output_tokens), input: per(answer.input_tokens) };
+  return { x, requests: per(answer.weighted), errors: per(answer.errors), output: per(answer.output_tokens), input: per(answer.input_tokens) };
 }
 
 /** Fetch the engine's reports of a range, newest first, as many as some pages hold. */
