@@ -40,7 +40,7 @@ NASTY: Final = (
 """Texts of a model that look like events."""
 
 
-NO_ERRORS: Final = (None, False, 0, "", {}, [], {"code": None, "message": None, "param": None})
+NO_ERRORS: Final[tuple[Any, ...]] = (None, False, 0, "", {}, [], {"code": None, "message": None, "param": None})
 """Values of `error` that say that there is none."""
 
 
