@@ -54,11 +54,15 @@ ROWS: Final = {
     "chunk_mixed": "stream of two kinds of events in turn, per chunk",
     "emit": "emit, ten fields",
     "logger": "get_logger().info, ten fields",
+    "native": "install_logger().info, ten extras",
+    "handler": "logging.Handler, no extra",
+    "handler_extra": "logging.Handler, ten extras",
     "triton": "Triton, batch of 8, per request",
     "listener": "listener, per request record",
 }
 TOGETHER: Final = (
     ("get", "post", "traceparent", "chunk", "chunk_chat", "chunk_mixed", "emit", "logger"),
+    ("handler", "handler_extra", "native"),
     ("fastapi", "triton"),
     ("listener",),
     ("sets",),
@@ -371,7 +375,8 @@ def print_table(found: Mapping[str, Figures], bounds: Mapping[str, Figures]) -> 
             value, bound = row[figure.key], bounds.get(name, {}).get(figure.key)
             ratio = f"{value / bound:8.3f}" if bound else f"{'-':>8}"
             noted = f"{'-':>12}" if bound is None else f"{bound:12,}"
-            print(f"  {figure.title:<20} {value:12,.0f} {noted} {ratio}{'' if is_judged(name, figure) else '  not judged'}")
+            judged = "" if is_judged(name, figure) else "  not judged"
+            print(f"  {figure.title:<20} {value:12,.0f} {noted} {ratio}{judged}")
     print()
 
 

@@ -2,6 +2,7 @@
 
 use super::attributes::{self, Caller, LeastSeverity};
 use super::bound_fields::BoundFields;
+use super::context_variable;
 use super::held::Held;
 use super::request_ids::{PyRequestIds, trace_of_record};
 use super::value;
@@ -384,7 +385,7 @@ pub(super) fn request<'py>(py: Python<'py>, get: &Held) -> Option<Bound<'py, PyR
         return None;
     }
     // SAFETY: `get` is live and the GIL is held; the result is a new reference or null with an exception set.
-    let value = unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallNoArgs(get)) };
+    let value = unsafe { Bound::from_owned_ptr_or_opt(py, context_variable::value(get)) };
     let Some(value) = value else {
         // SAFETY: the GIL is held.
         unsafe { ffi::PyErr_Clear() };

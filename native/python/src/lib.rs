@@ -18,6 +18,7 @@ mod commands;
 mod comparison;
 mod configuration;
 mod content;
+mod context_variable;
 mod directory_watch;
 mod emit;
 mod engine;
@@ -63,6 +64,7 @@ use std::ffi::CStr;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calling::find();
+    context_variable::find(module.py())?;
     stdlib::find(module.py());
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("platform", queue::platform::NAME)?;
@@ -94,7 +96,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<rows::PyRows>()?;
     module.add("received", bind(&functions::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
-    module.add("handle_record", bind(&stdlib::HANDLE_RECORD, module.as_any())?)?;
     module.add("put_record", bind(&stdlib::PUT_RECORD, module.as_any())?)?;
     module.add("finish", bind(&functions::FINISH, module.as_any())?)?;
     module.add_function(wrap_pyfunction!(commands::run_listener, module)?)?;

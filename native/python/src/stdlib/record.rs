@@ -10,7 +10,7 @@ use super::place::{self, Encoded};
 use super::{Call, Ended};
 use crate::emit;
 use crate::foreign::ACTIVE_SPAN;
-use crate::keywords::MOST_NAMES;
+use crate::keywords;
 use crate::request_ids::{PyRequestIds, trace_of_record};
 use crate::value;
 use listen::service::Service;
@@ -36,12 +36,12 @@ struct Prepared<'a, 'py> {
 ///
 /// # Safety
 /// The GIL is held, no exception is set; the call is the interpreter's with at least one argument, which is the message;
-/// `logger` holds the attributes of its logger.
+/// `logger` holds the attributes of its logger, `level` is that of the method.
 #[inline(always)]
 pub unsafe fn put(
     py: Python<'_>,
     library: &Library,
-    level: *mut ffi::PyObject,
+    (method, level): (usize, *mut ffi::PyObject),
     logger: Attributes,
     call: Call,
 ) -> Option<Ended> {
@@ -50,11 +50,11 @@ pub unsafe fn put(
         if !library.handles(py) || !handling::is_idle(py) {
             return None;
         }
-        let number = int(level)?;
+        let number = Library::number(method).or_else(|| int(level))?;
         let handler = chain::only_handler(py, library, logger, number)?;
-        let mut values = [std::ptr::null_mut(); MOST_NAMES];
+        let mut values = keywords::no_values();
         let extra = extra::of_call(py, library, call, &mut values)?;
-        let level_name = level_name(py, library, level, number)?;
+        let level_name = if library.has_own_name(py, method) { None } else { level_name(py, library, level, number)? };
         let severity = severity_of(number);
         let service = match emit::open_service() {
             Some(service) if severity >= emit::least_of_others(service) => service,
@@ -282,7 +282,7 @@ unsafe fn is_mapping(library: &Library, value: *mut ffi::PyObject) -> Option<boo
 }
 
 /// The name of a level, if it is not the standard library's; None: the level has no name.
-#[inline(always)]
+#[inline(never)]
 unsafe fn level_name<'py>(
     py: Python<'py>,
     library: &Library,
