@@ -43,7 +43,7 @@ def test_the_handler_returns_what_it_has_handled_and_takes_it_by_name(recorded: 
     with pytest.raises(TypeError, match="argument"):
         handle(record, record)
     with pytest.raises(TypeError, match="Handler"):
-        Handler.handle(logging.NullHandler(), record)  # type: ignore[arg-type]
+        Handler.handle(logging.NullHandler(), record)
     assert [line["attributes"] for line in recorded.records("log")] == [PLACE, PLACE]
 
 

@@ -196,10 +196,10 @@ impl Library {
         let level_names = logging.getattr("_levelToName")?.cast_into::<PyDict>()?;
         let own_name = |level: i64| -> PyResult<Option<Entry>> {
             let entry = Entry::of_key(&level_names, level.into_pyobject(py)?.into_any());
-            // SAFETY: the GIL is held; the value is live, and is looked at only if it is a `str`.
             let is_own = |name: &Entry| {
-                name.value.bind(py).is_exact_instance_of::<PyString>()
-                    && unsafe { is_own_level(level, name.value.as_ptr()) }
+                let name = name.value.bind(py);
+                // SAFETY: the GIL is held; the value is live, and a `str` where it is looked at.
+                name.is_exact_instance_of::<PyString>() && unsafe { is_own_level(level, name.as_ptr()) }
             };
             Ok(entry.ok().filter(is_own))
         };
