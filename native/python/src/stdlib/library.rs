@@ -5,7 +5,7 @@
 
 use super::METHODS;
 use super::attributes::{Attributes, Key, Keys, item};
-use super::record::is_own_level;
+use super::level::is_own_level;
 use crate::gil_cell::GilCell;
 use crate::held::Held;
 use pyo3::exceptions::PyRuntimeError;

@@ -5,6 +5,7 @@ use super::chain;
 use super::extra::{self, Extra, is_plain};
 use super::format::Text;
 use super::handling;
+use super::level::{is_own_level, severity_of};
 use super::library::Library;
 use super::place::{self, Encoded};
 use super::{Call, Ended};
@@ -296,35 +297,5 @@ unsafe fn level_name<'py>(
             return None;
         }
         Some(if is_own_level(number, name) { None } else { Some(Bound::from_borrowed_ptr(py, name)) })
-    }
-}
-
-/// Whether a level has the name that the standard library gives it.
-///
-/// # Safety
-/// `name` is a live `str`.
-#[inline(always)]
-pub unsafe fn is_own_level(number: i64, name: *mut ffi::PyObject) -> bool {
-    let own = match number {
-        10 => "DEBUG",
-        20 => "INFO",
-        30 => "WARNING",
-        40 => "ERROR",
-        50 => "CRITICAL",
-        _ => return false,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { value::utf8(name) == Some(own) }
-}
-
-/// The severity of a level, as `inference_logging.record.application.severity_of` has it.
-#[inline(always)]
-pub fn severity_of(level: i64) -> u8 {
-    match level {
-        50.. => 21,
-        40.. => 17,
-        30.. => 13,
-        20.. => 9,
-        _ => 5,
     }
 }
