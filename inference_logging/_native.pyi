@@ -39,7 +39,6 @@ __all__ = [
     "finish",
     "forget_handled_records",
     "forget_inherited_records",
-    "handle_record",
     "handled",
     "leave_waiting_records_to_parent",
     "platform",
@@ -416,7 +415,6 @@ def add_logger_methods(
     attributes: frozenset[str],
     context: Callable[[], RequestIds | None],
 ) -> None: ...
-def handle_record(handler: logging.Handler, record: logging.LogRecord, /) -> bool: ...
 def put_record(handler: logging.Handler, record: logging.LogRecord, /) -> bool: ...
 def prepare_records(
     kind: type[logging.LogRecord],

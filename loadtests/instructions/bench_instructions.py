@@ -54,11 +54,15 @@ ROWS: Final = {
     "chunk_mixed": "stream of two kinds of events in turn, per chunk",
     "emit": "emit, ten fields",
     "logger": "get_logger().info, ten fields",
+    "native": "install_logger().info, ten extras",
+    "handler": "logging.Handler, no extra",
+    "handler_extra": "logging.Handler, ten extras",
     "triton": "Triton, batch of 8, per request",
     "listener": "listener, per request record",
 }
 TOGETHER: Final = (
     ("get", "post", "traceparent", "chunk", "chunk_chat", "chunk_mixed", "emit", "logger"),
+    ("handler", "handler_extra", "native"),
     ("fastapi", "triton"),
     ("listener",),
     ("sets",),

@@ -5,7 +5,7 @@ A row has parts with weights: the work with logging, and the same work without i
 so all that runs is what the loop runs; the queue has room for every record. A coroutine is driven by hand, so that no
 event loop is in the counts.
 
-The row that uses `current_request` imports it: a process that has imported it pays for it in each request.
+The rows that use `current_request` or `Handler` import it: a process that has imported it pays for it in each request.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import ctypes
 import gc
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -153,6 +154,30 @@ class Rows:
         self._stack.enter_context(Logger(self.config))
         info = get_logger("bench").info
         return self._calls(lambda count: _call_many(info, count), lambda count: _call_many(_nothing, count))
+
+    def native(self) -> Row:
+        """Record the same as a standard library's call where `install_logger` has set the class of loggers."""
+        from inference_logging import Handler
+        from inference_logging.record.integrations.native_logger import NativeLogger
+
+        self._stack.enter_context(Logger(self.config))
+        info = _library_logger(Handler(), NativeLogger).info
+        return self._calls(partial(_say_many_with_extra, info), partial(_say_many_with_extra, _ignore))
+
+    def handler(self) -> Row:
+        """Record a message of the standard library's loggers, and take off what a `NullHandler` does with it."""
+        return self._handled(_say_many)
+
+    def handler_extra(self) -> Row:
+        """Record the same with ten attributes in ``extra``, and take off the same."""
+        return self._handled(_say_many_with_extra)
+
+    def _handled(self, say: Callable[[Callable[..., object], int], None]) -> Row:
+        from inference_logging import Handler
+
+        self._stack.enter_context(Logger(self.config))
+        ours, null = (_library_logger(handler).info for handler in (Handler(), logging.NullHandler()))
+        return self._calls(partial(say, ours), partial(say, null))
 
     def triton(self) -> Row:
         """Serve batches of a Triton model."""
@@ -316,6 +341,30 @@ def _call_many(call: Callable[..., object], count: int) -> None:
             "answered", method="POST", path="/v1/chat/completions", status=200, duration_s=0.0123,
             model="llama-3.1-8b", stream=True, error=None, tokens=128, user="user-7f3a9c", cost=0.5,
         )  # fmt: skip
+
+
+def _library_logger(handler: logging.Handler, kind: type[logging.Logger] = logging.Logger) -> logging.Logger:
+    logger = kind("bench", logging.INFO)  # outside the tree, with one handler
+    logger.manager = logging.Logger.manager  # as `logging.getLogger` does it
+    logger.addHandler(handler)
+    return logger
+
+
+def _ignore(_message: object, *, extra: object) -> None:
+    pass
+
+
+def _say_many(call: Callable[..., object], count: int) -> None:
+    for _ in range(count):
+        call("answered")
+
+
+def _say_many_with_extra(call: Callable[..., object], count: int) -> None:
+    for _ in range(count):
+        call("answered", extra={
+            "method": "POST", "path": "/v1/chat/completions", "status": 200, "duration_s": 0.0123,
+            "model": "llama-3.1-8b", "stream": True, "error": None, "tokens": 128, "user": "user-7f3a9c", "cost": 0.5,
+        })  # fmt: skip
 
 
 def _nothing(

@@ -8,12 +8,13 @@ import sys
 import threading
 from typing import Any, Final
 
-from inference_logging._native import handle_record, handled, prepare_records, put_record
+from inference_logging._native import handled, prepare_records, put_record
 from inference_logging.record.context import reader
 from inference_logging.record.integrations.records import RECORDS
 from inference_logging.record.logger import open_tracebacks
 
-_ATTRIBUTES: Final = tuple(vars(logging.makeLogRecord({})))
+# Not of `makeLogRecord`: a factory that an application has set may add attributes.
+_ATTRIBUTES: Final = tuple(vars(logging.LogRecord("", logging.NOTSET, "", 0, "", (), None)))
 STANDARD_ATTRIBUTES: Final = frozenset(_ATTRIBUTES) | {"message", "asctime", "taskName"}
 """The names of a record's own attributes, which none of ``extra`` may have."""
 
@@ -30,7 +31,7 @@ class Handler(logging.Handler):
     The message is formatted at once, since its arguments may change later. Attributes are those of ``extra=``, the call
     site (``code.file.path``, ``code.line.number``, ``code.function.name``), an exception's ``exception.*``, and the
     name of a custom level as ``levelname``. Records that are made while one is being handled (by this package's own
-    imports, say) are ignored, so that logging cannot recurse.
+    imports, say) are ignored, so that logging cannot recurse. ``handle`` is a C function (`prepare_records`).
     """
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
@@ -41,10 +42,8 @@ class Handler(logging.Handler):
         """Make no lock: the queue takes records from any thread at once."""
         self.lock = None
 
-    def handle(self, record: logging.LogRecord) -> Any:
-        """Filter and emit ``record`` without a lock, which the base class takes in any case from Python 3.13 on."""
-        if handle_record(self, record):
-            return record
+    def _filter_and_emit(self, record: logging.LogRecord) -> Any:
+        """Do what ``handle`` does, where a filter, a subclass or a change has a part in it."""
         found: Any = self.filter(record)
         if found:
             # From Python 3.12 on a filter may give another record.
@@ -60,7 +59,8 @@ class Handler(logging.Handler):
         """Report on stderr where an unformattable record was made, but not its text: it can be a secret."""
         error = sys.exc_info()[0]
         if logging.raiseExceptions and sys.stderr and error is not None:
-            place = f"{record.pathname}:{record.lineno}"
+            # These may be what is missing.
+            place = f"{getattr(record, 'pathname', '?')}:{getattr(record, 'lineno', '?')}"
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(f"inference_logging: a record from {place} cannot be formatted: {error.__name__}\n")
 

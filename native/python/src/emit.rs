@@ -1,6 +1,7 @@
 //! Callables that put a record into the queue: registered events, and an application's log records.
 
 use super::attributes::{self, Caller, LeastSeverity};
+use super::context_variable;
 use super::held::Held;
 use super::request_ids::{PyRequestIds, trace_of_record};
 use super::value::{self, BoundFields};
@@ -381,7 +382,7 @@ pub(super) fn request<'py>(py: Python<'py>, get: &Held) -> Option<Bound<'py, PyR
         return None;
     }
     // SAFETY: `get` is live and the GIL is held; the result is a new reference or null with an exception set.
-    let value = unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallNoArgs(get)) };
+    let value = unsafe { Bound::from_owned_ptr_or_opt(py, context_variable::value(get)) };
     let Some(value) = value else {
         // SAFETY: the GIL is held.
         unsafe { ffi::PyErr_Clear() };

@@ -15,6 +15,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use queue::record::{LONGEST_KEY, MapKeys};
+use std::mem::MaybeUninit;
 use std::rc::Rc;
 
 /// The places: a power of two.
@@ -39,9 +40,19 @@ struct Place {
 }
 
 struct Site {
-    /// What keeps the address from being used again.
+    /// What keeps the addresses from being used again.
     names: Py<PyTuple>,
+    addresses: Box<[usize]>,
     keys: SharedKeys,
+}
+
+/// Room for the values of a dictionary.
+pub type Values = [MaybeUninit<*mut ffi::PyObject>; MOST_NAMES];
+
+/// Room that is not filled yet.
+#[inline(always)]
+pub const fn no_values() -> Values {
+    [const { MaybeUninit::uninit() }; MOST_NAMES]
 }
 
 /// The encoded names of a tuple. They outlive their place in the table while a call uses them, since the values of that
@@ -79,9 +90,9 @@ impl Known {
 
     /// The encoded names at a place, if they are the ones that `is_same` asks for.
     #[inline(always)]
-    fn find(&mut self, address: usize, is_same: impl FnOnce(*mut ffi::PyObject) -> bool) -> Option<SharedKeys> {
+    fn find(&mut self, address: usize, is_same: impl FnOnce(&Site) -> bool) -> Option<SharedKeys> {
         let place = self.place(address);
-        let site = place.site.as_ref().filter(|site| is_same(site.names.as_ptr()))?;
+        let site = place.site.as_ref().filter(|site| is_same(site))?;
         place.was_used = true;
         Some(site.keys.clone())
     }
@@ -100,7 +111,7 @@ impl Known {
 /// `names` is a live tuple of `str`.
 #[inline(always)]
 pub unsafe fn keys(py: Python<'_>, names: *mut ffi::PyObject) -> Option<SharedKeys> {
-    let found = TUPLES.with(py, |known| known.find(names as usize, |site| site == names));
+    let found = TUPLES.with(py, |known| known.find(names as usize, |site| site.names.as_ptr() == names));
     if found.is_none() && TUPLES.with(py, |known| known.is_due(names as usize)) {
         // SAFETY: the caller's promise.
         let names = unsafe { Bound::from_borrowed_ptr(py, names).cast_into_unchecked::<PyTuple>() };
@@ -111,41 +122,45 @@ pub unsafe fn keys(py: Python<'_>, names: *mut ffi::PyObject) -> Option<SharedKe
     found
 }
 
-/// Returns the encoded names of a dictionary, if they are known, and puts its values in their order into `values`. All
-/// of these names are fields to `is_field`, which must always say the same of a name.
+/// Returns the encoded names of a dictionary's last `count` entries, which begin at `position`, if they are known, and
+/// puts their values in their order into `values`. All of these names are fields to `is_field`, which must always say the
+/// same of a name.
 ///
 /// # Safety
-/// `dictionary` is a live `dict`.
+/// `dictionary` is a live `dict`, and there are so many entries.
 #[inline(always)]
 pub unsafe fn keys_of_dict<'v>(
     py: Python<'_>,
     dictionary: *mut ffi::PyObject,
-    values: &'v mut [*mut ffi::PyObject; MOST_NAMES],
+    mut position: ffi::Py_ssize_t,
+    count: usize,
+    values: &'v mut Values,
     is_field: impl Fn(*mut ffi::PyObject) -> bool,
 ) -> Option<(SharedKeys, &'v [*mut ffi::PyObject])> {
-    // SAFETY: the caller's promise; nothing here runs Python code, so the dictionary stays as it is.
+    // SAFETY: the caller's promise; nothing here runs Python code, so the dictionary stays as it is. The values are
+    // written where all names are found.
     unsafe {
-        let count = ffi::PyDict_Size(dictionary) as usize;
-        let (mut position, mut name, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut name, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
         if count > MOST_NAMES || ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value) == 0 {
             return None;
         }
         let address = name as usize ^ count << 4;
-        let is_same = |names: *mut ffi::PyObject| {
-            ffi::PyTuple_Size(names) as usize == count
-                && values.iter_mut().take(count).enumerate().all(|(at, place)| {
-                    *place = value;
-                    let is_same = ffi::PyTuple_GetItem(names, at as ffi::Py_ssize_t) == name;
-                    ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value);
-                    is_same
+        let is_same = |site: &Site| {
+            site.addresses.len() == count
+                && values.iter_mut().zip(&site.addresses).enumerate().all(|(at, (place, known))| {
+                    if at > 0 {
+                        ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value);
+                    }
+                    place.write(value);
+                    *known == name as usize
                 })
         };
         let found = DICTIONARIES.with(py, |known| known.find(address, is_same));
         if found.is_none() && DICTIONARIES.with(py, |known| known.is_due(address)) {
             let names = Bound::from_borrowed_ptr(py, dictionary).cast_into_unchecked::<PyDict>().keys().to_tuple();
-            learn(&DICTIONARIES, address, &names, is_field);
+            learn(&DICTIONARIES, address, &names.get_slice(names.len() - count, names.len()), is_field);
         }
-        found.map(|keys| (keys, &values[..count]))
+        found.map(|keys| (keys, std::slice::from_raw_parts(values.as_ptr().cast(), count)))
     }
 }
 
@@ -158,7 +173,8 @@ fn learn(
 ) {
     let py = names.py();
     let Some(keys) = encoded(names, is_field) else { return };
-    let site = Site { names: names.clone().unbind(), keys: SharedKeys(Rc::new(keys)) };
+    let addresses = names.iter().map(|name| name.as_ptr() as usize).collect();
+    let site = Site { names: names.clone().unbind(), addresses, keys: SharedKeys(Rc::new(keys)) };
     let before = table.with(py, |known| known.place(address).site.replace(site));
     // Dropped outside of the cell, and as bound: this is a plain C function, where PyO3 would defer the rest.
     drop(before.map(|site| site.names.into_bound(py)));

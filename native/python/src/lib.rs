@@ -17,6 +17,7 @@ mod calling;
 mod commands;
 mod comparison;
 mod content;
+mod context_variable;
 mod emit;
 mod engine;
 mod factory;
@@ -53,6 +54,7 @@ use std::ffi::CStr;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     calling::find();
+    context_variable::find(module.py())?;
     stdlib::find(module.py());
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("platform", queue::platform::NAME)?;
@@ -85,7 +87,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<arrow::PyRows>()?;
     module.add("received", bind(&middleware::RECEIVED, module.as_any())?)?;
     module.add("handled", bind(&stdlib::HANDLED, module.as_any())?)?;
-    module.add("handle_record", bind(&stdlib::HANDLE_RECORD, module.as_any())?)?;
     module.add("put_record", bind(&stdlib::PUT_RECORD, module.as_any())?)?;
     module.add("finish", bind(&middleware::FINISH, module.as_any())?)?;
     module.add_function(wrap_pyfunction!(commands::run_listener, module)?)?;

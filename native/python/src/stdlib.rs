@@ -11,18 +11,19 @@ mod extra;
 mod format;
 mod handler;
 mod handling;
+mod level;
 mod library;
 mod place;
 mod record;
 
-pub use handler::{HANDLE_RECORD, PUT_RECORD, prepare_records};
+pub use handler::{PUT_RECORD, prepare_records};
 pub use handling::{HANDLED, forget_handled_records};
 pub use place::find;
 
 use super::calling::call_with_keywords;
 use super::value;
 use super::{FunctionDef, raised};
-use attributes::Attributes;
+use attributes::{Attributes, Key};
 use library::Library;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -121,14 +122,15 @@ unsafe fn take(py: Python<'_>, library: &'static Library, method: usize, call: C
         if call.count <= before || !library.is_ours(call.logger) || !library.decides(py, method) {
             return None;
         }
-        let level = if method == LOG { *call.arguments } else { library.level(method) };
+        let known = library.level(method);
+        let level = known.map_or_else(|| *call.arguments, Key::as_ptr);
         let logger = Attributes::of(call.logger)?;
         if library.is_overridden(py, logger) {
             return None;
         }
-        if is_enabled(py, library, logger, level)? {
+        if is_enabled(py, library, logger, (known, level))? {
             let call = Call { arguments: call.arguments.add(before), count: call.count - before, ..call };
-            return record::put(py, library, level, logger, call);
+            return record::put(py, library, (method, level), logger, call);
         }
         (!names_parameter(call.keywords)).then_some(Ended::Done)
     }
@@ -147,7 +149,12 @@ unsafe fn names_parameter(keywords: *mut ffi::PyObject) -> bool {
 
 /// As `isEnabledFor`; None: it has not been asked since the levels have changed.
 #[inline(always)]
-unsafe fn is_enabled(py: Python<'_>, library: &Library, logger: Attributes, level: *mut ffi::PyObject) -> Option<bool> {
+unsafe fn is_enabled(
+    py: Python<'_>,
+    library: &Library,
+    logger: Attributes,
+    (known, level): (Option<&Key>, *mut ffi::PyObject),
+) -> Option<bool> {
     // SAFETY: the caller's promise.
     unsafe {
         if logger.truth(py, &library.keys.disabled)? {
@@ -157,7 +164,7 @@ unsafe fn is_enabled(py: Python<'_>, library: &Library, logger: Attributes, leve
         if ffi::Py_TYPE(cache) != &raw mut ffi::PyDict_Type || ffi::Py_TYPE(level) != &raw mut ffi::PyLong_Type {
             return None;
         }
-        let decided = attributes::item(cache, level)?;
+        let decided = known.map_or_else(|| attributes::item(cache, level), |level| level.item(py, cache))?;
         if decided == ffi::Py_True() { Some(true) } else { (decided == ffi::Py_False()).then_some(false) }
     }
 }

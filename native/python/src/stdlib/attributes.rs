@@ -11,19 +11,36 @@ use std::ptr::null_mut;
 /// To look whether the entry at a position has this very name costs a third of a search. A position that is wrong, or
 /// out of date, is harmless: the name is compared, and searched for if it is another.
 pub struct Key {
-    name: Py<PyString>,
+    name: Py<PyAny>,
     position: GilCell<ffi::Py_ssize_t>,
 }
 
 impl Key {
     pub fn new(py: Python<'_>, name: &str) -> Self {
-        Self { name: PyString::intern(py, name).unbind(), position: GilCell::new(0) }
+        Self::of(PyString::intern(py, name).into_any())
+    }
+
+    /// A key of any kind whose comparison runs no Python code.
+    pub fn of(name: Bound<'_, PyAny>) -> Self {
+        Self { name: name.unbind(), position: GilCell::new(0) }
+    }
+
+    /// The name itself, borrowed.
+    #[inline(always)]
+    pub fn as_ptr(&self) -> *mut ffi::PyObject {
+        self.name.as_ptr()
+    }
+
+    /// Where this name was last found.
+    #[inline(always)]
+    pub fn position(&self, py: Python<'_>) -> ffi::Py_ssize_t {
+        self.position.with(py, |position| *position)
     }
 
     /// The borrowed value of this name in a live dictionary; None: it is missing.
     #[inline(always)]
     pub unsafe fn item(&self, py: Python<'_>, dictionary: *mut ffi::PyObject) -> Option<*mut ffi::PyObject> {
-        let mut position = self.position.with(py, |position| *position);
+        let mut position = self.position(py);
         let (mut name, mut value) = (null_mut(), null_mut());
         // SAFETY: the caller's promise; any position is allowed, and what is out of range is no entry.
         unsafe {
@@ -117,11 +134,10 @@ impl Attributes {
         unsafe { item(self.0, name) }
     }
 
-    /// Whether `accept` is true for each name and value; nothing changes them meanwhile.
+    /// The dictionary itself, borrowed.
     #[inline(always)]
-    pub unsafe fn each(self, accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { each(self.0, accept) }
+    pub fn as_ptr(self) -> *mut ffi::PyObject {
+        self.0
     }
 
     #[inline(always)]
@@ -190,9 +206,20 @@ pub unsafe fn item(dictionary: *mut ffi::PyObject, key: *mut ffi::PyObject) -> O
 #[inline(always)]
 pub unsafe fn each(
     dictionary: *mut ffi::PyObject,
+    accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool,
+) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { each_from(dictionary, 0, accept) }
+}
+
+/// The same for the entries from a position on.
+#[inline(always)]
+pub unsafe fn each_from(
+    dictionary: *mut ffi::PyObject,
+    mut position: ffi::Py_ssize_t,
     mut accept: impl FnMut(*mut ffi::PyObject, *mut ffi::PyObject) -> bool,
 ) -> bool {
-    let (mut position, mut name, mut value) = (0, null_mut(), null_mut());
+    let (mut name, mut value) = (null_mut(), null_mut());
     // SAFETY: the caller's promise.
     while unsafe { ffi::PyDict_Next(dictionary, &mut position, &mut name, &mut value) } != 0 {
         if !accept(name, value) {

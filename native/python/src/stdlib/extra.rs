@@ -3,7 +3,7 @@
 use super::Call;
 use super::attributes::{each, int};
 use super::library::Library;
-use crate::keywords::{self, MOST_NAMES, SharedKeys};
+use crate::keywords::{self, SharedKeys, Values};
 use crate::value;
 use pyo3::prelude::*;
 use pyo3::{ffi, intern};
@@ -51,12 +51,7 @@ impl Extra<'_> {
 
 /// The attributes that a call adds; None: the keywords ask for more, or for something impossible.
 #[inline(always)]
-pub unsafe fn of_call<'a>(
-    py: Python<'_>,
-    library: &Library,
-    call: Call,
-    values: &'a mut [*mut ffi::PyObject; MOST_NAMES],
-) -> Option<Extra<'a>> {
+pub unsafe fn of_call<'a>(py: Python<'_>, library: &Library, call: Call, values: &'a mut Values) -> Option<Extra<'a>> {
     // SAFETY: the caller's promise.
     unsafe {
         if call.keywords.is_null() {
@@ -82,20 +77,25 @@ pub unsafe fn of_call<'a>(
         if ffi::Py_TYPE(extra) != &raw mut ffi::PyDict_Type {
             return None;
         }
-        let known = keywords::keys_of_dict(py, extra, values, |name| is_name(library, name));
-        let is_usable = known.is_some() || each(extra, |name, _| is_name(library, name));
+        let is_field = |name| name_of(&library.record_attributes, name).is_some();
+        let known = keywords::keys_of_dict(py, extra, 0, ffi::PyDict_Size(extra) as usize, values, is_field);
+        let is_usable = known.is_some() || each(extra, |name, _| is_field(name));
         is_usable.then_some(Extra { dictionary: extra, known })
     }
 }
 
-/// Whether an object is the name of an attribute that may stand beside a record's own, and beside the place of the call.
+/// The text of a name that may stand beside a record's own ones, and beside the place of the call; None: it is no such
+/// name.
+///
+/// # Safety
+/// The GIL is held; a live object, which the text must not outlive.
 #[inline(always)]
-unsafe fn is_name(library: &Library, name: *mut ffi::PyObject) -> bool {
-    // SAFETY: the caller passes a live object.
+pub unsafe fn name_of<'a>(own: &Py<PyAny>, name: *mut ffi::PyObject) -> Option<&'a str> {
+    // SAFETY: the caller's promise.
     unsafe {
-        ffi::Py_TYPE(name) == &raw mut ffi::PyUnicode_Type
-            && value::utf8(name).is_some_and(|text| !text.starts_with("code."))
-            && ffi::PySet_Contains(library.record_attributes.as_ptr(), name) == 0
+        let is_text = ffi::Py_TYPE(name) == &raw mut ffi::PyUnicode_Type;
+        let text = if is_text { value::utf8(name) } else { None };
+        text.filter(|text| !text.starts_with("code.") && ffi::PySet_Contains(own.as_ptr(), name) == 0)
     }
 }
 

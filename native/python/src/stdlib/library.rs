@@ -5,12 +5,14 @@
 
 use super::METHODS;
 use super::attributes::{Attributes, Key, Keys, item};
+use super::level::is_own_level;
 use crate::gil_cell::GilCell;
 use crate::held::Held;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyType};
+use std::ptr::null_mut;
 
 /// The methods of a logger that a record goes through. Loggers and their classes can have others of these names.
 const WAY: [&str; 7] = ["isEnabledFor", "_log", "findCaller", "makeRecord", "handle", "callHandlers", "filter"];
@@ -26,7 +28,9 @@ pub struct Library {
     pub null_handler: HandlerClass,
     null_handle: Entry,
     logger_class: Py<PyType>,
-    levels: [Py<PyAny>; METHODS.len() - 1],
+    levels: [Key; METHODS.len() - 1],
+    /// The names of these levels, each if it was the standard library's own.
+    own_names: [Option<Entry>; METHODS.len() - 1],
     methods: [Entry; METHODS.len()],
     is_enabled_for: Entry,
     way: Vec<Entry>,
@@ -88,15 +92,38 @@ pub struct Entry {
 
 impl Entry {
     pub fn of(dictionary: &Bound<'_, PyDict>, name: &str) -> PyResult<Self> {
-        let key = Key::new(dictionary.py(), name);
-        let value = dictionary.as_any().get_item(name)?.unbind();
-        Ok(Self { dictionary: dictionary.clone().unbind(), key, value })
+        Self::of_key(dictionary, PyString::intern(dictionary.py(), name).into_any())
+    }
+
+    /// As [`Key::of`].
+    fn of_key(dictionary: &Bound<'_, PyDict>, key: Bound<'_, PyAny>) -> PyResult<Self> {
+        let value = dictionary.as_any().get_item(&key)?.unbind();
+        Ok(Self { dictionary: dictionary.clone().unbind(), key: Key::of(key), value })
     }
 
     #[inline(always)]
     pub fn is_unchanged(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held; a live dictionary.
         unsafe { self.key.item(py, self.dictionary.as_ptr()) == Some(self.value.as_ptr()) }
+    }
+
+    /// Whether all are unchanged, by a loop that is as short as it can be.
+    #[inline(always)]
+    pub fn are_unchanged(py: Python<'_>, entries: &[Self]) -> bool {
+        let (mut name, mut value) = (null_mut(), null_mut());
+        entries.iter().all(|entry| {
+            let mut position = entry.key.position(py);
+            name = null_mut();
+            // SAFETY: as in `Key::item`.
+            unsafe { ffi::PyDict_Next(entry.dictionary.as_ptr(), &mut position, &mut name, &mut value) };
+            name == entry.key.as_ptr() && value == entry.value.as_ptr() || entry.is_unchanged_elsewhere(py)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_unchanged_elsewhere(&self, py: Python<'_>) -> bool {
+        self.is_unchanged(py)
     }
 }
 
@@ -151,7 +178,7 @@ impl Library {
             (&methods, &["_log", "findCaller", "makeRecord", "handle", "callHandlers"][..]),
             (&dictionary(&class("Filterer")?)?, &["filter"]),
             (&dictionary(&class("LogRecord")?)?, &["__init__", "getMessage"]),
-            (&dictionary(&handler_class)?, &["handle", "emit", "_emit", "_put"]),
+            (&dictionary(&handler_class)?, &["handle", "emit"]),
             (&logging.dict(), &["_logRecordFactory", "_srcfile", "_levelToName"]),
         ];
         let way = entries.iter().flat_map(|(dictionary, names)| names.iter().map(|name| Entry::of(dictionary, name)));
@@ -165,7 +192,17 @@ impl Library {
         ];
         let entry = |name: &str| Entry::of(&methods, name);
         let [debug, info, warning, error, critical, log] = METHOD_NAMES.map(entry);
-        let level = |level: i32| level.into_pyobject(py).map(|level| level.into_any().unbind());
+        let level = |level: i32| level.into_pyobject(py).map(|level| Key::of(level.into_any()));
+        let level_names = logging.getattr("_levelToName")?.cast_into::<PyDict>()?;
+        let own_name = |level: i64| -> PyResult<Option<Entry>> {
+            let entry = Entry::of_key(&level_names, level.into_pyobject(py)?.into_any());
+            let is_own = |name: &Entry| {
+                let name = name.value.bind(py);
+                // SAFETY: the GIL is held; the value is live, and a `str` where it is looked at.
+                name.is_exact_instance_of::<PyString>() && unsafe { is_own_level(level, name.as_ptr()) }
+            };
+            Ok(entry.ok().filter(is_own))
+        };
         Ok(Self {
             classes: [Address::of(logger), Address::of(root)],
             plain_classes: [Address::of(&plain), Address::of(&plain_root)],
@@ -174,13 +211,14 @@ impl Library {
             null_handle: Entry::of(&dictionary(&null_handler)?, "handle")?,
             logger_class: logger.clone().unbind(),
             levels: [level(10)?, level(20)?, level(30)?, level(40)?, level(50)?],
+            own_names: [own_name(10)?, own_name(20)?, own_name(30)?, own_name(40)?, own_name(50)?],
             methods: [debug?, info?, warning?, error?, critical?, log?],
             is_enabled_for: entry("isEnabledFor")?,
             way: way.collect::<PyResult<_>>()?,
             additions: additions.into_iter().collect::<PyResult<_>>()?,
             way_names: WAY.map(|name| PyString::intern(py, name).unbind()),
             attributes: number_of_attributes(&logger.call1(("inference_logging",))?)?,
-            level_names: logging.getattr("_levelToName")?.cast_into::<PyDict>()?.unbind(),
+            level_names: level_names.unbind(),
             record_attributes: record_attributes.clone().unbind(),
             mapping: py.import("collections.abc")?.getattr("Mapping")?.unbind(),
             source_file: logging.getattr("_srcfile")?.extract()?,
@@ -189,10 +227,23 @@ impl Library {
         })
     }
 
-    /// The level of a method.
+    /// The level of a method, as a key of the dictionary in which each logger keeps what it has decided; None: it is in
+    /// the call.
     #[inline(always)]
-    pub fn level(&self, method: usize) -> *mut ffi::PyObject {
-        self.levels[method].as_ptr()
+    pub fn level(&self, method: usize) -> Option<&Key> {
+        self.levels.get(method)
+    }
+
+    /// The number of a method's level; None: it is in the call.
+    #[inline(always)]
+    pub fn number(method: usize) -> Option<i64> {
+        (method < METHODS.len() - 1).then_some(10 * (method as i64 + 1))
+    }
+
+    /// Whether a method's level has the name that the standard library gives it; false also where that is not known.
+    #[inline(always)]
+    pub fn has_own_name(&self, py: Python<'_>, method: usize) -> bool {
+        self.own_names.get(method).is_some_and(|name| name.as_ref().is_some_and(|name| name.is_unchanged(py)))
     }
 
     /// Whether a logger is of one of our two classes.
@@ -220,8 +271,7 @@ impl Library {
     /// Whether the way of a record is the standard library's own, besides what [`Library::decides`] looks at.
     #[inline(always)]
     pub fn handles(&self, py: Python<'_>) -> bool {
-        self.way.iter().all(|entry| entry.is_unchanged(py))
-            && self.additions[3..].iter().all(|class| class.are_harmless(py))
+        Entry::are_unchanged(py, &self.way) && self.additions[3..].iter().all(|class| class.are_harmless(py))
     }
 
     /// Whether the standard library's handler that does nothing still does nothing.

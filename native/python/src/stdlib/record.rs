@@ -5,12 +5,13 @@ use super::chain;
 use super::extra::{self, Extra, is_plain};
 use super::format::Text;
 use super::handling;
+use super::level::{is_own_level, severity_of};
 use super::library::Library;
 use super::place::{self, Encoded};
 use super::{Call, Ended};
 use crate::emit;
 use crate::foreign::ACTIVE_SPAN;
-use crate::keywords::MOST_NAMES;
+use crate::keywords;
 use crate::request_ids::{PyRequestIds, trace_of_record};
 use crate::value;
 use listen::service::Service;
@@ -36,12 +37,12 @@ struct Prepared<'a, 'py> {
 ///
 /// # Safety
 /// The GIL is held, no exception is set; the call is the interpreter's with at least one argument, which is the message;
-/// `logger` holds the attributes of its logger.
+/// `logger` holds the attributes of its logger, `level` is that of the method.
 #[inline(always)]
 pub unsafe fn put(
     py: Python<'_>,
     library: &Library,
-    level: *mut ffi::PyObject,
+    (method, level): (usize, *mut ffi::PyObject),
     logger: Attributes,
     call: Call,
 ) -> Option<Ended> {
@@ -50,11 +51,11 @@ pub unsafe fn put(
         if !library.handles(py) || !handling::is_idle(py) {
             return None;
         }
-        let number = int(level)?;
+        let number = Library::number(method).or_else(|| int(level))?;
         let handler = chain::only_handler(py, library, logger, number)?;
-        let mut values = [std::ptr::null_mut(); MOST_NAMES];
+        let mut values = keywords::no_values();
         let extra = extra::of_call(py, library, call, &mut values)?;
-        let level_name = level_name(py, library, level, number)?;
+        let level_name = if library.has_own_name(py, method) { None } else { level_name(py, library, level, number)? };
         let severity = severity_of(number);
         let service = match emit::open_service() {
             Some(service) if severity >= emit::least_of_others(service) => service,
@@ -282,7 +283,7 @@ unsafe fn is_mapping(library: &Library, value: *mut ffi::PyObject) -> Option<boo
 }
 
 /// The name of a level, if it is not the standard library's; None: the level has no name.
-#[inline(always)]
+#[inline(never)]
 unsafe fn level_name<'py>(
     py: Python<'py>,
     library: &Library,
@@ -296,35 +297,5 @@ unsafe fn level_name<'py>(
             return None;
         }
         Some(if is_own_level(number, name) { None } else { Some(Bound::from_borrowed_ptr(py, name)) })
-    }
-}
-
-/// Whether a level has the name that the standard library gives it.
-///
-/// # Safety
-/// `name` is a live `str`.
-#[inline(always)]
-pub unsafe fn is_own_level(number: i64, name: *mut ffi::PyObject) -> bool {
-    let own = match number {
-        10 => "DEBUG",
-        20 => "INFO",
-        30 => "WARNING",
-        40 => "ERROR",
-        50 => "CRITICAL",
-        _ => return false,
-    };
-    // SAFETY: the caller's promise.
-    unsafe { value::utf8(name) == Some(own) }
-}
-
-/// The severity of a level, as `inference_logging.record.application.severity_of` has it.
-#[inline(always)]
-pub fn severity_of(level: i64) -> u8 {
-    match level {
-        50.. => 21,
-        40.. => 17,
-        30.. => 13,
-        20.. => 9,
-        _ => 5,
     }
 }
