@@ -1,10 +1,12 @@
 """How many instructions the request path executes, counted by callgrind: no neighbour on the machine moves them.
 
-Each figure is per unit (request, chunk, call, record), minus the same work without logging. A count of instructions
-more than 2 % above its bound in ``instruction_bounds.json`` fails the command; ``--update`` notes them anew. With
-another interpreter than the noted one only the native module's own instructions are judged, and none on another
-architecture. ``--profile ROW`` prints the functions of the native module; ``--wheel FILE`` counts what a wheel holds
-beside the checkout's module. loadtests/README.md says more.
+Each figure is per unit (request, chunk, call, record), minus the same work without logging. Above its bound in
+``instruction_bounds.json``, a count of the native module's instructions by more than 2 %, or of all by more than 5 %,
+fails the command; ``--update`` notes them anew. The interpreter caches methods by the addresses of objects, so one and
+the same module differs by up to 3 % in all, and by nothing natively. With another interpreter than the noted one only
+the native module's own instructions are judged, and none on another architecture. ``--profile ROW`` prints the
+functions of the native module; ``--wheel FILE`` counts what a wheel holds beside the checkout's module.
+loadtests/README.md says more.
 
 callgrind's files are those of ``--dump-instr=yes``. A *code line* is 64 bytes, found by the address at which an
 instruction begins; an instruction counts as executed where it ran at least every other time.
@@ -35,10 +37,9 @@ ROOT: Final = HERE.parents[1]
 BOUNDS: Final = HERE / "instruction_bounds.json"
 NATIVE: Final = "inference_logging/_native"
 MAIN_THREAD: Final = 1
-TOLERANCE: Final = 0.02
 ONLY_NATIVE: Final = "fastapi"
-"""The row whose instructions in all are not judged. There, two counts of 280,000 are subtracted. Each differs by 0.2 %
-with the addresses of objects, by which the interpreter caches methods, so the difference moves by 7 %."""
+"""The row whose instructions in all are not judged. There, two counts of 280,000 are subtracted, each of which differs
+by 0.2 %: the difference moves by 7 %."""
 LEAST: Final = 0.5
 """Instructions per unit that a count may differ by whatever its size."""
 
@@ -169,12 +170,13 @@ class Figure(NamedTuple):
     key: str
     title: str
     is_native: bool = True
-    is_judged: bool = False
+    tolerance: float | None = None
+    """By which share of its bound it may be above it; None: it is not judged."""
 
 
 FIGURES: Final = (
-    Figure("instructions", "instructions", is_native=False, is_judged=True),
-    Figure("native_instructions", "native instructions", is_judged=True),
+    Figure("instructions", "instructions", is_native=False, tolerance=0.05),
+    Figure("native_instructions", "native instructions", tolerance=0.02),
     Figure("code_lines", "native code lines"),
 )
 
@@ -222,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     judged = judged_figures(here, noted)
     print_table(found, bounds)
     above = list(exceeded(found, bounds, judged))
-    print("\n".join(above) or f"no judged figure is more than {TOLERANCE:.0%} above its bound")
+    print("\n".join(above) or "no judged figure is too far above its bound")
     return 1 if above else 0
 
 
@@ -338,7 +340,7 @@ def write_bounds(here: Toolchain, found: Mapping[str, Figures], path: Path = BOU
 
 def judged_figures(here: Toolchain, noted: Toolchain) -> list[Figure]:
     """Return which figures can be compared with the noted ones, and print why others can't."""
-    judged = [figure for figure in FIGURES if figure.is_judged]
+    judged = [figure for figure in FIGURES if figure.tolerance is not None]
     if here.machine != noted.machine:
         print(f"the bounds are those of {noted.machine}: nothing is judged")
         return []
@@ -353,18 +355,21 @@ def judged_figures(here: Toolchain, noted: Toolchain) -> list[Figure]:
 def exceeded(found: Mapping[str, Figures], bounds: Mapping[str, Figures], judged: Sequence[Figure]) -> Iterator[str]:
     """Yield a sentence for each judged figure that is too far above its bound, or has none."""
     for name, row in found.items():
-        for figure in (figure for figure in judged if is_judged(name, figure)):
+        for figure in judged:
+            share = tolerance(name, figure)
             value, bound = row[figure.key], bounds.get(name, {}).get(figure.key)
+            if share is None:
+                continue
             if bound is None:
                 yield f"{ROWS[name]}: {figure.title} have no bound; --update notes it"
-            elif value > max(bound * (1 + TOLERANCE), bound + LEAST):
+            elif value > max(bound * (1 + share), bound + LEAST):
                 over = f"{value / bound - 1:+.1%}" if bound > 0 else f"{value - bound:+.1f}"
                 yield f"{ROWS[name]}: {value:,.1f} {figure.title} are {over} above the bound of {bound:,}"
 
 
-def is_judged(name: str, figure: Figure) -> bool:
-    """Return whether a figure of this row has to keep to its bound."""
-    return figure.is_judged and (figure.is_native or name != ONLY_NATIVE)
+def tolerance(name: str, figure: Figure) -> float | None:
+    """Return by which share of its bound a figure of this row may be above it; None: it is not judged."""
+    return figure.tolerance if figure.is_native or name != ONLY_NATIVE else None
 
 
 def print_table(found: Mapping[str, Figures], bounds: Mapping[str, Figures]) -> None:
@@ -375,7 +380,7 @@ def print_table(found: Mapping[str, Figures], bounds: Mapping[str, Figures]) -> 
             value, bound = row[figure.key], bounds.get(name, {}).get(figure.key)
             ratio = f"{value / bound:8.3f}" if bound else f"{'-':>8}"
             noted = f"{'-':>12}" if bound is None else f"{bound:12,}"
-            judged = "" if is_judged(name, figure) else "  not judged"
+            judged = "" if tolerance(name, figure) is not None else "  not judged"
             print(f"  {figure.title:<20} {value:12,.0f} {noted} {ratio}{judged}")
     print()
 

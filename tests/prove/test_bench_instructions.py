@@ -28,7 +28,7 @@ from loadtests.turns.bench_turns_server import Slices, Switch
 from loadtests.turns.profile_turns import ARMS as ARMS_PROFILED
 from loadtests.turns.profile_turns import SAMPLES_PER_S, added, per_request
 
-JUDGED = [figure for figure in FIGURES if figure.is_judged]
+JUDGED = [figure for figure in FIGURES if figure.tolerance is not None]
 HERE = Toolchain("x86_64", "CPython 3.11.2, built with PGO", "rustc 1.95.0")
 SAMPLE = """# callgrind format
 version: 1
@@ -92,8 +92,8 @@ def test_what_runs_without_logging_as_well_is_taken_off() -> None:
     assert not counts.total().lines
 
 
-@pytest.mark.parametrize(("instructions", "sentences"), [(1019, 0), (1021, 1), (500, 0)])
-def test_two_percent_above_the_bound_is_too_much(instructions: float, sentences: int) -> None:
+@pytest.mark.parametrize(("instructions", "sentences"), [(1049, 0), (1051, 1), (500, 0)])
+def test_five_percent_above_the_bound_is_too_much(instructions: float, sentences: int) -> None:
     assert len(list(bench_instructions.exceeded(row(instructions), row(1000), JUDGED))) == sentences
 
 
