@@ -167,10 +167,6 @@ def test_recover_without_a_queue_directory_says_which_one_it_looked_for(tmp_path
     assert f"queue_directory={tmp_path}/none: does not exist" in refused("recover", str(tmp_path / "none"))
 
 
-def test_ship_without_a_destination_names_its_option() -> None:
-    assert "ship_to=None: give --to" in refused("ship", "--once")
-
-
 def test_a_cache_directory_that_cannot_be_made_is_named_once(directory: Path) -> None:
     done = run("index", str(directory), "--cache-directory", "/proc/none")
     assert "problem: /proc/none: No such file or directory; rows are kept in memory" in done.out

@@ -323,7 +323,7 @@ def test_metrics_of_a_destination_that_is_down_show_the_lag_and_the_errors(
 
 def test_what_is_wrong_is_reported_by_its_name(tmp_path: Path) -> None:
     nowhere = run("ship", "--directory", str(tmp_path))
-    assert (nowhere.code, "ship_to=None: must name a destination" in nowhere.err) == (2, True)
+    assert (nowhere.code, "ship_to=None: give --to" in nowhere.err) == (2, True)
     wrong = run("ship", "--directory", str(tmp_path), "--to", "ftp://a")
     assert (wrong.code, "ship_to='ftp://a'" in wrong.err) == (2, True)
 
