@@ -11,6 +11,7 @@ mod extra;
 mod format;
 mod handler;
 mod handling;
+mod layout;
 mod level;
 mod library;
 mod place;
