@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import socket
-from collections.abc import MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -28,23 +26,54 @@ TRAILERS: dict[str, Any] = {"http.response.trailers": {}}
 SIZE = "http.response.body.size"
 
 
-def recorded_of(
-    recorded: Recorded, *sent: MutableMapping[str, Any], incoming: list[object] | None = None, extensions: object = None
-) -> Any:
-    """Serve an application that sends ``sent`` (and receives ``incoming`` before the last message)."""
-    receives: list[Action] = [Receive() for _ in incoming or []]
-    actions = [*map(Send, sent[:-1]), *receives, Send(sent[-1])]
+PATHSEND: dict[str, Any] = {"type": "http.response.pathsend", "path": "/etc/hostname"}
+PART: dict[str, Any] = {"type": "http.response.zerocopysend", "file": 0, "more_body": True}
+ANNOUNCED = {**START, "trailers": True}
+TRAILER: dict[str, Any] = {"type": "http.response.trailers", "headers": [], "more_trailers": True}
+LAST = {**TRAILER, "more_trailers": False}
+BESIDE: list[dict[str, Any]] = [
+    {"type": "http.response.early_hint", "links": [b"</style.css>; rel=preload"]},
+    {"type": "http.response.debug", "info": {"template": "t", "context": {}}},
+    {"type": "http.response.push", "path": "/style.css", "headers": []},
+]
+OK = {"outcome": "ok", "http.response.status_code": 200, "error.type": None}
+
+ANSWERS: dict[str, tuple[list[Any], object, dict[str, object]]] = {
+    "a file sent by its path ends it, its size is left out": ([START, PATHSEND], None, {**OK, SIZE: None}),
+    "parts of a file count where their size is reported": (
+        [START, {**PART, "count": 70}, {**PART, "count": 70}, END],
+        None,
+        {**OK, SIZE: 143, "chunks": 3},
+    ),
+    "a part until the end of its file leaves the size out": ([START, PART, END], None, {SIZE: None}),
+    "it is complete with the last of its trailers": ([ANNOUNCED, END, TRAILER, LAST], TRAILERS, {**OK, SIZE: 3}),
+    "it is incomplete without its trailers": (
+        [ANNOUNCED, END],
+        TRAILERS,
+        {"outcome": "error", "error.type": "response_incomplete"},
+    ),
+    "a client goes before them": (
+        [ANNOUNCED, END, Receive(), LAST],
+        TRAILERS,
+        {"outcome": "client_disconnect"},
+    ),
+    **{
+        f"trailers that a server of {extensions} does not send are not missed": ([ANNOUNCED, END], extensions, OK)
+        for extensions in (None, {}, {"http.response.pathsend": {}}, 7)
+    },
+    "hints, pushes and debug are no part of it": ([*BESIDE, START, *BESIDE, END], None, {**OK, SIZE: 3}),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_with_extensions_passes_as_it_is_and_is_recorded_so(recorded: Recorded, name: str) -> None:
+    sent, extensions, expected = ANSWERS[name]
+    actions: list[Action] = [one if isinstance(one, Receive) else Send(one) for one in sent]
     # One scope, since both must see the same object.
-    script = Script({**http_scope(), "extensions": extensions}, actions, list(incoming or []))
-    plain = drive(script)
-    assert drive(script, recorded.wrap) == plain
-    return recorded.request()
-
-
-def test_a_file_sent_by_its_path_ends_the_answer_and_its_size_is_left_out(recorded: Recorded) -> None:
-    record = recorded_of(recorded, START, {"type": "http.response.pathsend", "path": "/etc/hostname"})
-    assert (record["outcome"], record["http.response.status_code"]) == ("ok", 200)
-    assert SIZE not in record
+    script = Script({**http_scope(), "extensions": extensions}, actions, [{"type": "http.disconnect"}])
+    assert drive(script, recorded.wrap) == drive(script)
+    record = recorded.request()
+    assert {field: record.get(field) for field in expected} == expected
 
 
 def test_starlettes_file_response_uses_the_servers_pathsend_through_the_middleware(recorded: Recorded) -> None:
@@ -54,51 +83,14 @@ def test_starlettes_file_response_uses_the_servers_pathsend_through_the_middlewa
     assert recorded.request()["outcome"] == "ok"
 
 
-def test_parts_sent_from_a_file_are_counted_where_their_size_is_reported(recorded: Recorded) -> None:
-    part = {"type": "http.response.zerocopysend", "file": 0, "count": 70, "more_body": True}
-    record = recorded_of(recorded, START, part, part, END)
-    assert (record["outcome"], record[SIZE], record["chunks"]) == ("ok", 143, 3)
-
-
-def test_a_part_sent_from_a_file_until_its_end_leaves_the_size_out(recorded: Recorded) -> None:
-    part = {"type": "http.response.zerocopysend", "file": 0, "more_body": True}
-    assert SIZE not in recorded_of(recorded, START, part, END)
-
-
-def test_an_answer_with_trailers_is_complete_when_the_last_of_them_has_passed(recorded: Recorded) -> None:
-    trailers = {"type": "http.response.trailers", "headers": [], "more_trailers": True}
-    record = recorded_of(
-        recorded, {**START, "trailers": True}, END, trailers, {**trailers, "more_trailers": False}, extensions=TRAILERS
-    )
-    assert (record["outcome"], record[SIZE]) == ("ok", 3)
-
-
-def test_an_answer_whose_trailers_never_come_is_incomplete(recorded: Recorded) -> None:
-    record = recorded_of(recorded, {**START, "trailers": True}, END, extensions=TRAILERS)
-    assert (record["outcome"], record["error.type"]) == ("error", "response_incomplete")
-
-
-def test_a_client_that_goes_before_the_trailers_has_gone(recorded: Recorded) -> None:
-    gone: list[object] = [{"type": "http.disconnect"}]
-    trailers = {"type": "http.response.trailers", "headers": []}
-    record = recorded_of(recorded, {**START, "trailers": True}, END, trailers, incoming=gone, extensions=TRAILERS)
-    assert record["outcome"] == "client_disconnect"
-
-
-@pytest.mark.parametrize("extensions", [None, {}, {"http.response.pathsend": {}}, 7])
-def test_trailers_that_the_server_does_not_send_are_not_missed(recorded: Recorded, extensions: object) -> None:
-    record = recorded_of(recorded, {**START, "trailers": True}, END, extensions=extensions)
-    assert (record["outcome"], record.get("error.type")) == ("ok", None)
-
-
 @pytest.mark.parametrize(
     "sent",
     [
         [END],
         [{**END, "more_body": True}, END],
         [{**END, "body": memoryview(b"end")}],
-        [{"type": "http.response.pathsend", "path": "/etc/hostname"}],
-        [{"type": "http.response.zerocopysend", "file": 0, "count": 70}],
+        [PATHSEND],
+        [{**PART, "more_body": False, "count": 70}],
     ],
 )
 def test_an_answer_to_head_has_no_byte_of_a_body_since_no_server_sends_one(recorded: Recorded, sent: list[Any]) -> None:
@@ -106,14 +98,6 @@ def test_an_answer_to_head_has_no_byte_of_a_body_since_no_server_sends_one(recor
     assert drive(script, recorded.wrap) == drive(script)
     record = recorded.request()
     assert (record["outcome"], record[SIZE], record.get("chunks", 0)) == ("ok", 0, 0)
-
-
-def test_early_hints_push_and_debug_pass_and_are_no_part_of_the_answer(recorded: Recorded) -> None:
-    hints = {"type": "http.response.early_hint", "links": [b"</style.css>; rel=preload"]}
-    debug = {"type": "http.response.debug", "info": {"template": "t", "context": {}}}
-    push = {"type": "http.response.push", "path": "/style.css", "headers": []}
-    record = recorded_of(recorded, hints, debug, START, push, END)
-    assert (record["outcome"], record["http.response.status_code"], record[SIZE]) == ("ok", 200, 3)
 
 
 def ask(path: bytes) -> bytes:
@@ -225,28 +209,20 @@ def test_any_lifespan_that_receives_is_the_same_with_and_without_us(
     assert scope == before
 
 
-def has_started(server: Server) -> bool:
-    return b"startup complete" in b"".join(server.output)
-
-
-@pytest.mark.parametrize("how", ["startup raises", "startup fails", "shutdown raises", "shutdown fails"])
+# The property above has all four failures; one before and one after the start show what uvicorn makes of them.
+@pytest.mark.parametrize("how", ["startup fails", "shutdown raises"])
 def test_a_lifespan_that_fails_ends_uvicorn_as_without_us(configure: Configure, how: str) -> None:
-    ends = {}
-    for app in ("logged", "plain"):
-        command = ["uvicorn", f"hostile_app:{app}", "--app-dir", str(HERE), "--port", "{port}", "--lifespan", "on"]
-        server = Server(configure(), command, HOSTILE_LIFESPAN=how)
-        try:
-            if how.startswith("shutdown"):
-                wait_until(functools.partial(has_started, server), "the start")
-                said = server.stop()
-            else:
-                server.process.wait(30)
-                said = server.stop()
-        finally:
+    command = ["uvicorn", "--app-dir", str(HERE), "--port", "{port}", "--lifespan", "on"]
+    apps = ("logged", "plain")
+    servers = [Server(configure(), [*command, f"hostile_app:{app}"], HOSTILE_LIFESPAN=how) for app in apps]
+    ends = []
+    try:
+        for server in servers:
+            wait_until(lambda: server.process.poll() or b"startup complete" in b"".join(server.output), "the start")  # noqa: B023
+            said = server.stop().splitlines()
+            ends.append((server.process.returncode, [line for line in said if "failed" in line or "Error" in line]))
+    finally:
+        for server in servers:
             server.end()
-        ends[app] = (
-            server.process.returncode,
-            [line for line in said.splitlines() if "failed" in line or "Error" in line],
-        )
-    assert ends["logged"] == ends["plain"]
-    assert ends["plain"][1]
+    assert ends[0] == ends[1]
+    assert ends[1][1]
