@@ -38,6 +38,8 @@ BESIDE: list[dict[str, Any]] = [
 ]
 OK = {"outcome": "ok", "http.response.status_code": 200, "error.type": None}
 
+OTHERS: list[object] = [None, {}, {"http.response.pathsend": {}}, 7]
+
 ANSWERS: dict[str, tuple[list[Any], object, dict[str, object]]] = {
     "a file sent by its path ends it, its size is left out": ([START, PATHSEND], None, {**OK, SIZE: None}),
     "parts of a file count where their size is reported": (
@@ -59,7 +61,7 @@ ANSWERS: dict[str, tuple[list[Any], object, dict[str, object]]] = {
     ),
     **{
         f"trailers that a server of {extensions} does not send are not missed": ([ANNOUNCED, END], extensions, OK)
-        for extensions in (None, {}, {"http.response.pathsend": {}}, 7)
+        for extensions in OTHERS
     },
     "hints, pushes and debug are no part of it": ([*BESIDE, START, *BESIDE, END], None, {**OK, SIZE: 3}),
 }

@@ -283,41 +283,33 @@ def test_patterns_find_what_a_stream_of_lines_divides_and_an_unknown_stream_is_w
     assert b"exam" not in everything(recorded)
 
 
-def _event(data: Any) -> bytes:
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
+def _event(choice: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+
+def _delta(piece: str) -> bytes:
+    return _event({"delta": {"content": piece}})
+
+
+def _call(piece: str) -> bytes:
+    return _event({"delta": {"function_call": {"name": "f", "arguments": piece}}})
+
+
+def _line(piece: str) -> bytes:
+    return json.dumps({"message": {"content": piece}, "done": False}).encode() + b"\n"
+
+
+def _thought(piece: str) -> bytes:
+    return json.dumps({"response": "", "thinking": piece, "done": False}).encode() + b"\n"
 
 
 SPLIT: dict[str, tuple[str, bytes, Callable[[str], bytes]]] = {
-    "function call": (
-        "/v1/chat/completions",
-        STREAM,
-        lambda piece: _event({"choices": [{"delta": {"function_call": {"name": "f", "arguments": piece}}}]}),
-    ),
-    "reasoning beside an empty text": (
-        "/api/generate",
-        b"application/x-ndjson",
-        lambda piece: json.dumps({"response": "", "thinking": piece, "done": False}).encode() + b"\n",
-    ),
-    "lines that are called a document": (
-        "/api/chat",
-        JSON,
-        lambda piece: json.dumps({"message": {"content": piece}, "done": False}).encode() + b"\n",
-    ),
-    "lines that are called a text": (
-        "/api/chat",
-        b"text/plain",
-        lambda piece: json.dumps({"message": {"content": piece}, "done": False}).encode() + b"\n",
-    ),
-    "events that are called a text": (
-        "/v1/chat/completions",
-        b"text/plain; charset=utf-8",
-        lambda piece: _event({"choices": [{"delta": {"content": piece}}]}),
-    ),
-    "events that are called a document": (
-        "/v1/chat/completions",
-        JSON,
-        lambda piece: _event({"choices": [{"delta": {"content": piece}}]}),
-    ),
+    "function call": ("/v1/chat/completions", STREAM, _call),
+    "reasoning beside an empty text": ("/api/generate", b"application/x-ndjson", _thought),
+    "lines that are called a document": ("/api/chat", JSON, _line),
+    "lines that are called a text": ("/api/chat", b"text/plain", _line),
+    "events that are called a text": ("/v1/chat/completions", b"text/plain; charset=utf-8", _delta),
+    "events that are called a document": ("/v1/chat/completions", JSON, _delta),
 }
 
 
@@ -365,35 +357,23 @@ def test_the_text_of_an_error_is_captured_though_nobody_samples_it(recording: Re
 
 
 # Keys under which texts stand, and some without a meaning; those of facts (model, id, finish_reason) are no texts.
-KEYS = st.sampled_from(
-    [
-        "messages",
-        "content",
-        "text",
-        "prompt",
-        "input",
-        "role",
-        "choices",
-        "delta",
-        "message",
-        "output",
-        "tools",
-        "x",
-        "name",
-    ]
-)
+_NAMES = "messages content text prompt input role choices delta message output tools x name"
+KEYS = st.sampled_from(_NAMES.split())
 DOCUMENTS = st.recursive(
     st.just(SECRET), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=12
 )
 
 
+def module_recorded(path: Path, **parameters: Any) -> Iterator[Recorded]:
+    places: dict[str, Any] = {"directory": path / "segments", "queue_directory": path / "queues"}
+    recorded = Recorded(Config(queue_bytes=1 << 20, flush_interval_s=0.01, **places, **parameters))
+    yield recorded
+    recorded.close()
+
+
 @pytest.fixture(scope="module")
 def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
-    path = tmp_path_factory.mktemp("silent")
-    places: dict[str, Any] = {"directory": path / "segments", "queue_directory": path / "queues"}
-    recorded = Recorded(Config(queue_bytes=1 << 20, flush_interval_s=0.01, **places))
-    yield recorded
-    recorded.logger.close()
+    yield from module_recorded(tmp_path_factory.mktemp("silent"))
 
 
 @given(DOCUMENTS, st.lists(DOCUMENTS, max_size=3), st.integers(0, 400), st.sampled_from([JSON, STREAM, b"text/plain"]))
@@ -417,12 +397,8 @@ def contents(record: dict[str, Any], direction: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
-    path = tmp_path_factory.mktemp("small")
-    places: dict[str, Any] = {"directory": path / "segments", "queue_directory": path / "queues"}
     limits = {"capture_text_bytes": 256, "capture_head_bytes": 0, "capture_tail_bytes": 0}
-    recorded = Recorded(Config(queue_bytes=1 << 20, flush_interval_s=0.01, **places, **limits, **ON))
-    yield recorded
-    recorded.logger.close()
+    yield from module_recorded(tmp_path_factory.mktemp("small"), **limits, **ON)
 
 
 @given(st.lists(st.text(max_size=400).filter(lambda said: "…" not in said), min_size=1, max_size=4), st.booleans())

@@ -35,9 +35,6 @@ def problems(**keywords: Any) -> tuple[str, ...]:
     return caught.value.problems
 
 
-# --- sources ---------------------------------------------------------------------------------------------------------
-
-
 def test_the_defaults_are_valid_and_stand_without_environment_and_file() -> None:
     config = Config()
     assert (config.queue_bytes, config.flush_interval_s, config.flush_records) == (16 * MIB, 0.5, 100)
@@ -84,9 +81,6 @@ def test_empty_variables_switch_off_what_can_be_off(monkeypatch: pytest.MonkeyPa
     assert (config.health_path, config.queue_directory, config.config_file) == (None, None, None)
 
 
-# --- values ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("written", "number"),
     [
@@ -122,46 +116,34 @@ def test_yaml_off_means_off(tmp_path: Path) -> None:
     assert (config.chunks, config.compress) == ("off", "off")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("service_name", "a/b"),
-        ("service_name", ""),
-        ("service_name", ".hidden"),
-        ("queue_bytes", 60_000),
-        ("queue_bytes", "5GiB"),
-        ("overflow_info_ratio", 1.01),
-        ("listener", "process"),
-        ("sink", None),
-        ("sink", "udp://127.0.0.1:0"),
-        ("fallback", "logs"),
-        ("flush_interval_s", 0),
-        ("flush_interval_s", float("nan")),
-        ("drain_deadline_s", float("inf")),
-        ("flush_records", 0),
-        ("flush_records", True),
-        ("flush_records", 1.5),
-        ("level", "WARNING"),
-        ("sample_ratio", -1),
-        ("sample_ratio", 1.5),
-        ("sample_ratio", 2.0**-57),
-        ("sample_precision", 15),
-        ("sampler", "always"),
-        ("slow_s", -1),
-        ("budget_records_s", -1),
-        ("sample_routes", 0.5),
-        ("sample_routes", {"/a": "0.5"}),
-        ("sample_routes", {"/a": True}),
-        ("chunks", False),
-        ("chunk_timeline_limit", -1),
-        ("capture_tail_bytes", "2MiB"),
-        ("health_path", "health"),
-        ("health_path", "/health?x"),
-        ("health_backlog_records", 0),
-        ("health_clear_ratio", 2),
-        ("directory", 7),
-    ],
-)
+WRONG: dict[str, list[object]] = {
+    "service_name": ["a/b", "", ".hidden"],
+    "queue_bytes": [60_000, "5GiB"],
+    "overflow_info_ratio": [1.01],
+    "listener": ["process"],
+    "sink": [None, "udp://127.0.0.1:0"],
+    "fallback": ["logs"],
+    "flush_interval_s": [0, float("nan")],
+    "drain_deadline_s": [float("inf")],
+    "flush_records": [0, True, 1.5],
+    "level": ["WARNING"],
+    "sample_ratio": [-1, 1.5, 2.0**-57],
+    "sample_precision": [15],
+    "sampler": ["always"],
+    "slow_s": [-1],
+    "budget_records_s": [-1],
+    "sample_routes": [0.5, {"/a": "0.5"}, {"/a": True}],
+    "chunks": [False],
+    "chunk_timeline_limit": [-1],
+    "capture_tail_bytes": ["2MiB"],
+    "health_path": ["health", "/health?x"],
+    "health_backlog_records": [0],
+    "health_clear_ratio": [2],
+    "directory": [7],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_value_is_reported_by_parameter_value_and_what_is_allowed(name: str, value: object) -> None:
     (problem,) = problems(**{name: value})
     allowed = {parameter.name: parameter.allowed for parameter in Config.describe()}[name]
@@ -225,9 +207,6 @@ def test_captures_that_do_not_fit_into_a_record_are_refused() -> None:
     assert problem.startswith("max_record_bytes=65536: must be at least 139264 to hold a request record")
 
 
-# --- how it is reported ----------------------------------------------------------------------------------------------
-
-
 def test_all_problems_of_all_sources_are_reported_in_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,9 +241,6 @@ def test_a_long_value_is_reported_in_part() -> None:
     assert len(problem) < 300
 
 
-# --- the file --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -294,21 +270,10 @@ def test_a_missing_file_is_reported_together_with_a_wrong_keyword(tmp_path: Path
 def test_variables_that_kubernetes_makes_for_a_service_of_our_name_are_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in (
-        "SERVICE_HOST",
-        "SERVICE_PORT",
-        "SERVICE_PORT_HTTP",
-        "PORT",
-        "PORT_8080_TCP",
-        "PORT_8080_TCP_ADDR",
-        "LISTENER_SERVICE_HOST",
-        "LISTENER_PORT_80_TCP_PROTO",
-    ):
+    names = "SERVICE_HOST SERVICE_PORT SERVICE_PORT_HTTP PORT PORT_8080_TCP PORT_8080_TCP_ADDR LISTENER_SERVICE_HOST"
+    for name in (*names.split(), "LISTENER_PORT_80_TCP_PROTO"):
         monkeypatch.setenv(ENV_PREFIX + name, "tcp://10.0.0.1:8080")
     assert Config() == Config()
-
-
-# --- the object ------------------------------------------------------------------------------------------------------
 
 
 def test_a_configuration_can_not_be_changed() -> None:
