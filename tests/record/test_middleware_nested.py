@@ -203,8 +203,7 @@ def test_a_route_has_its_ratio_below_the_prefix_and_one_with_the_prefix_goes_fir
 
 @pytest.mark.parametrize("root_path", [None, 7, b"/llm", "", "/", "/llm/x/y"])
 def test_a_prefix_that_is_none_changes_nothing(recorded: Recorded, root_path: object) -> None:
-    recorded.serve(replying(*answer(b"")), below("/llm/x", root_path))
-    assert recorded.request()["url.path"] == "/llm/x"
+    assert recorded.request_of(replying(*answer(b"")), below("/llm/x", root_path))["url.path"] == "/llm/x"
 
 
 _APP = """
@@ -316,8 +315,7 @@ def background(task: Any) -> FastAPI:
 
 
 def test_a_background_task_takes_time_behind_the_answer(recorded: Recorded) -> None:
-    recorded.serve(background(work))
-    record = recorded.request()
+    record = recorded.request_of(background(work))
     # The sleep is between the two of them, whatever the machine adds.
     assert record["after_response_s"] >= 0.05
     assert record["duration_s"] >= 0
@@ -325,9 +323,7 @@ def test_a_background_task_takes_time_behind_the_answer(recorded: Recorded) -> N
 
 
 def test_a_background_task_that_fails_is_no_error_of_the_answer(recorded: Recorded) -> None:
-    with pytest.raises(LookupError):
-        recorded.serve(background(fail))
-    record = recorded.request()
+    record = recorded.request_of(background(fail), raises=LookupError)
     assert (record["outcome"], record["http.response.status_code"], "error.type" in record) == ("ok", 200, False)
     assert (record["after_response_outcome"], record["after_response_error_type"]) == ("error", "LookupError")
     assert record["severity_text"] == "ERROR"
@@ -399,18 +395,14 @@ def breaking_off(*wrapping: Any) -> Starlette:
 
 def test_a_stream_that_raises_is_an_error_though_a_middleware_ends_its_answer(recorded: Recorded) -> None:
     app = breaking_off((BaseHTTPMiddleware, {"dispatch": between}))
-    with pytest.raises(LookupError):
-        recorded.serve(app, http_scope("/stream"))
-    record = recorded.request()
+    record = recorded.request_of(app, http_scope("/stream"), raises=LookupError)
     assert (record["outcome"], record["error.type"], record["chunks"]) == ("error", "LookupError", 1)
     assert not {"after_response_s", "after_response_outcome"} & record.keys()
 
 
 def test_work_after_a_whole_stream_that_raises_is_no_error_of_the_answer(recorded: Recorded) -> None:
     app = breaking_off((BaseHTTPMiddleware, {"dispatch": between}))
-    with pytest.raises(LookupError):
-        recorded.serve(app, http_scope("/whole"))
-    record = recorded.request()
+    record = recorded.request_of(app, http_scope("/whole"), raises=LookupError)
     assert (record["outcome"], record["after_response_error_type"]) == ("ok", "LookupError")
 
 
@@ -431,15 +423,12 @@ def test_the_route_of_a_mount_is_its_path_once(recorded: Recorded, path: str, ro
     same = Starlette(routes=[Route("/same", lambda _: Response())])
     mounts = [Mount("/sub", sub), Mount("/of/{name}", Starlette(routes=[Mount("/sub", sub)])), Mount("/same", same)]
     app = Starlette(routes=[*mounts, Mount("/files", Response("a file"))])
-    recorded.serve(app, http_scope(path))
-    assert recorded.request().get("http.route") == route
+    assert recorded.request_of(app, http_scope(path)).get("http.route") == route
 
 
 def test_the_size_of_an_answer_that_only_the_server_makes_is_not_known(recorded: Recorded) -> None:
     async def fails(scope: Message, receive: Receive, send: Send) -> None:
         raise LookupError
 
-    with pytest.raises(LookupError):
-        recorded.serve(fails)
-    record = recorded.request()
+    record = recorded.request_of(fails, raises=LookupError)
     assert (record["http.response.status_code"], "http.response.body.size" in record) == (500, False)
