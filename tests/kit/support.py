@@ -248,6 +248,25 @@ class Recorded:
         asyncio.run(self.wrap(app)(scope if scope is not None else http_scope(), client.receive, client.send))
         return client.sent
 
+    def request_of(
+        self,
+        app: App,
+        scope: MutableMapping[str, Any] | None = None,
+        incoming: Iterable[Message] = (),
+        *,
+        raises: type[BaseException] | None = None,
+    ) -> dict[str, Any]:
+        """Let ``app`` serve the only request, and raise exactly what is expected; return the terminal record."""
+        raised: type[BaseException] | None = None
+        try:
+            self.serve(app, scope, incoming)
+        except BaseException as error:
+            raised = type(error)
+            if raised is not raises:
+                raise
+        assert raised is raises, f"{raises} was not raised"
+        return self.request()
+
     def records(self, event: str | None = None) -> list[dict[str, Any]]:
         """Return what is recorded so far, completely."""
         assert self.logger.flush(_PATIENCE_S), "the listener does not write"

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 
+import pytest
+
 from inference_logging import Handler
 from inference_logging.record.integrations.native_logger import NativeLogger, NativeRootLogger
 from tests.kit.support import Recorded
 
 
-def native_root() -> logging.Logger:
+@pytest.fixture
+def root() -> logging.Logger:
     """Make the root of a tree of native loggers that pytest, whose handlers need records, does not know."""
     root = NativeRootLogger(logging.WARNING)
     root.manager = logging.Manager(root)
@@ -22,7 +25,8 @@ def native_root() -> logging.Logger:
     return root
 
 
-def native_logger(root: logging.Logger) -> logging.Logger:
+@pytest.fixture
+def log(root: logging.Logger) -> logging.Logger:
     """Make a native logger two below the root, which takes all levels."""
     root.manager.getLogger("native").setLevel(logging.NOTSET)
     logger = root.manager.getLogger("native.test")

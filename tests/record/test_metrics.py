@@ -33,60 +33,43 @@ from tests.kit.support import (
     Recorded,
     answer,
     body_messages,
+    doing,
     http_scope,
     replying,
     serve_one,
 )
 
+OF_MODELS = ("gen_ai_operation_name", "gen_ai_request_model")
 COUNTERS = {
-    "inference_logging_records_accepted": (),
-    "inference_logging_records_written": ("sink",),
-    "inference_logging_records_dropped": ("reason", "level"),
-    "inference_logging_records_sampled_out": ("reason",),
-    "inference_logging_requests": ("outcome",),
-    "inference_logging_tokens": ("gen_ai_token_type", "gen_ai_operation_name", "gen_ai_request_model"),
-    "inference_logging_sink_errors": ("sink", "error_type"),
-    "inference_logging_sink_records_dropped": ("sink",),
-    "inference_logging_hot_path_seconds": (),
-    "inference_logging_in_flight_slots_missed": (),
-    "inference_logging_producer_deaths": (),
-    "inference_logging_bytes_written": ("sink",),
-    "inference_logging_listener_cpu_seconds": (),
-    "inference_logging_listener_starts": (),
-    "inference_logging_listener_restarts": (),
-    "inference_logging_segments_removed": ("reason",),
-    "inference_logging_segments_removed_bytes": ("reason",),
-    "inference_logging_segments_compressed": (),
-    "inference_logging_compression_read_bytes": (),
-    "inference_logging_compression_written_bytes": (),
-    "inference_logging_housekeeping_errors": (),
+    **dict.fromkeys(("records_accepted", "hot_path_seconds", "in_flight_slots_missed", "producer_deaths"), ()),
+    **dict.fromkeys(("listener_cpu_seconds", "listener_starts", "listener_restarts", "segments_compressed"), ()),
+    **dict.fromkeys(("compression_read_bytes", "compression_written_bytes", "housekeeping_errors"), ()),
+    **dict.fromkeys(("records_written", "sink_records_dropped", "bytes_written"), ("sink",)),
+    **dict.fromkeys(("records_sampled_out", "segments_removed", "segments_removed_bytes"), ("reason",)),
+    "records_dropped": ("reason", "level"),
+    "requests": ("outcome",),
+    "tokens": ("gen_ai_token_type", *OF_MODELS),
+    "sink_errors": ("sink", "error_type"),
 }
 GAUGES = {
-    "inference_logging_queues": (),
-    "inference_logging_queue_records": (),
-    "inference_logging_queue_bytes": (),
-    "inference_logging_queue_capacity_bytes": (),
-    "inference_logging_queue_fill_ratio": (),
-    "inference_logging_queue_oldest_age_seconds": (),
-    "inference_logging_fallback_active": (),
-    "inference_logging_requests_in_flight": (),
-    "inference_logging_writer_heartbeat_timestamp_seconds": (),
-    "inference_logging_state": ("state",),
-    "inference_logging_books_difference_records": ("lane",),
-    "inference_logging_node_memory_bytes": (),
-    "inference_logging_node_dirty_bytes": (),
-    "inference_logging_node_writeback_bytes": (),
-}
-HISTOGRAMS = {
-    "inference_logging_write_seconds": ("sink",),
-    "gen_ai_server_request_duration_seconds": ("gen_ai_operation_name", "gen_ai_request_model", "error_type"),
-    "gen_ai_server_time_to_first_chunk_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
-    "gen_ai_server_time_per_chunk_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
-    "gen_ai_server_time_per_output_token_seconds": ("gen_ai_operation_name", "gen_ai_request_model"),
+    **dict.fromkeys(("queues", "queue_records", "queue_bytes", "queue_capacity_bytes", "queue_fill_ratio"), ()),
+    **dict.fromkeys(("queue_oldest_age_seconds", "fallback_active", "requests_in_flight"), ()),
+    **dict.fromkeys(("writer_heartbeat_timestamp_seconds", "node_memory_bytes", "node_dirty_bytes"), ()),
+    "node_writeback_bytes": (),
+    "state": ("state",),
+    "books_difference_records": ("lane",),
 }
 ROUTES = "http_server_request_duration_seconds"
+HISTOGRAMS = {
+    "inference_logging_write_seconds": ("sink",),
+    "gen_ai_server_request_duration_seconds": (*OF_MODELS, "error_type"),
+    "gen_ai_server_time_to_first_chunk_seconds": OF_MODELS,
+    "gen_ai_server_time_per_chunk_seconds": OF_MODELS,
+    "gen_ai_server_time_per_output_token_seconds": OF_MODELS,
+    ROUTES: ("http_route", "http_request_method", "http_response_status_code"),
+}
+KINDS: list[tuple[str, dict[str, tuple[str, ...]]]] = [("counter", COUNTERS), ("gauge", GAUGES)]
 GENAI = [name for name in HISTOGRAMS if name.startswith("gen_ai_")]
-HISTOGRAMS[ROUTES] = ("http_route", "http_request_method", "http_response_status_code")
 JSON = (b"content-type", b"application/json")
 
 
@@ -138,8 +121,8 @@ def busy(recorded: Recorded) -> Recorded:
 
 def test_every_family_is_there_with_its_kind_its_labels_and_a_help_text(busy: Recorded) -> None:
     families = collect(busy)
-    kinds = {"counter": COUNTERS, "gauge": GAUGES, "histogram": HISTOGRAMS}
-    for kind, expected in kinds.items():
+    own = {kind: {f"inference_logging_{name}": labels for name, labels in expected.items()} for kind, expected in KINDS}
+    for kind, expected in {**own, "histogram": HISTOGRAMS}.items():
         for name, labels in expected.items():
             family = families.pop(name)
             assert (family.type, bool(family.documentation)) == (kind, True), name
@@ -212,15 +195,21 @@ def test_without_prometheus_client_the_extra_is_named(configure: Configure, monk
     assert server.sent[0]["type"] == "lifespan.startup.failed"
 
 
+def printed(script: str, directory: Path, **environment: str) -> str:
+    """Run a script about a logger in a directory in a process of its own, and return what it prints."""
+    begin = "import sys\nfrom pathlib import Path\nown = Path(sys.argv[1])\n"
+    begin += "parameters = {'directory': own / 'segments', 'queue_directory': own / 'queues'}\n"
+    command = [sys.executable, "-W", "error", "-c", begin + script, str(directory)]
+    environ = {**os.environ, **environment}
+    return subprocess.run(command, env=environ, capture_output=True, check=True, timeout=180, text=True).stdout
+
+
 def test_the_route_needs_no_prometheus_client(tmp_path: Path) -> None:
     script = """
-import asyncio, sys
+import asyncio
 sys.modules["prometheus_client"] = None
-from pathlib import Path
 from inference_logging import Config, InferenceLoggingMiddleware
-own = Path(sys.argv[1])
-config = Config(directory=own / "segments", queue_directory=own / "queues", metrics_path="/metrics")
-middleware = InferenceLoggingMiddleware(None, config)
+middleware = InferenceLoggingMiddleware(None, Config(metrics_path="/metrics", **parameters))
 sent = []
 
 async def send(message):
@@ -231,25 +220,19 @@ for accept in (b"", b"application/openmetrics-text"):
     asyncio.run(middleware(scope, None, send))
     sys.stdout.buffer.write(sent[-1]["body"])
 """
-    command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
-    shown = subprocess.run(command, capture_output=True, check=True, timeout=180, text=True).stdout
-    text, openmetrics = shown.removesuffix("# EOF\n").split("# HELP inference_logging_records_accepted ")
-    assert set(GAUGES) < {family.name for family in parse_text(text)}
+    shown = printed(script, tmp_path).removesuffix("# EOF\n")
+    text, openmetrics = shown.split("# HELP inference_logging_records_accepted ")
+    assert {f"inference_logging_{name}" for name in GAUGES} < {family.name for family in parse_text(text)}
     assert "inference_logging_records_accepted_total 0.0" in openmetrics
 
 
-def test_a_collector_in_an_existing_registry_shows_the_logger_that_is_open(recording: Recording) -> None:
+def test_the_only_collector_of_an_existing_registry_shows_the_logger_that_is_open(recording: Recording) -> None:
     registry = CollectorRegistry()
     register_metrics(registry)
     assert registry.get_sample_value("inference_logging_records_accepted_total") is None
     recorded = recording()
     recorded.serve(replying(*answer(b"hello")))
     assert registry.get_sample_value("inference_logging_records_accepted_total") == 1
-
-
-def test_a_registry_has_one_collector_only() -> None:
-    registry = CollectorRegistry()
-    register_metrics(registry)
     with pytest.raises(ValueError, match="inference_logging_build"):
         register_metrics(registry)
 
@@ -262,8 +245,7 @@ def test_the_default_registry_shows_them_while_the_middleware_is_open_if_so_conf
     recorded = recording(metrics_registry="default")
     first, second = (recorded.wrap(replying(*answer(b"hello"))) for _ in range(2))
     for middleware in (first, second):
-        client = Client()
-        asyncio.run(middleware(http_scope(), client.receive, client.send))
+        serve_one(middleware, http_scope(), Client())
     assert accepted() == 2
     second._close()
     assert accepted() == 2
@@ -273,27 +255,20 @@ def test_the_default_registry_shows_them_while_the_middleware_is_open_if_so_conf
 
 def test_a_collector_works_beside_the_applications_multiprocess_mode(tmp_path: Path) -> None:
     script = """
-import sys
-from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, generate_latest, multiprocess
 from inference_logging import Config, Logger
 from inference_logging.metrics import register_metrics
 Counter("own", "The application's own").inc()
 registry = CollectorRegistry()
 multiprocess.MultiProcessCollector(registry)
-own = Path(sys.argv[1])
-with Logger(Config(directory=own / "segments", queue_directory=own / "queues")) as logger:
+with Logger(Config(**parameters)) as logger:
     register_metrics(registry, logger)
     logger.event("seen", ["n"])(1)
-    sys.stdout.write(generate_latest(registry).decode())
+    print(generate_latest(registry).decode())
 """
-    shared = tmp_path / "multiprocess"
-    shared.mkdir()
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(shared)}
-    command = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
-    shown = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=180, text=True).stdout
-    assert "own_total 1.0" in shown
-    assert "inference_logging_records_accepted_total 1.0" in shown
+    (tmp_path / "multiprocess").mkdir()
+    shown = printed(script, tmp_path, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "multiprocess")).splitlines()
+    assert {"own_total 1.0", "inference_logging_records_accepted_total 1.0"} <= set(shown)
 
 
 def test_what_is_refused_counts_by_reason_and_level(recorded: Recorded) -> None:
@@ -310,38 +285,25 @@ def test_what_is_refused_counts_by_reason_and_level(recorded: Recorded) -> None:
 
 
 def test_hot_path_seconds_are_measured_on_every_64th_request_and_leave_the_application_out(recorded: Recorded) -> None:
-    application_s = 0.25
-    is_slow = True
+    application_s, is_slow = 0.25, False
 
-    async def blocking(scope: Any, receive: Any, send: Any) -> None:
+    def work() -> None:
         if is_slow:
-            time.sleep(application_s)  # noqa: ASYNC251 - it must be the application's own time
-        for message in answer(b"done"):
-            await send(message)
+            time.sleep(application_s)
 
-    def hot_path_s() -> float:
+    middleware = recorded.wrap(doing(work))
+
+    def hot_path_s_after(requests: int) -> float:
+        for _ in range(requests):
+            serve_one(middleware, http_scope(), Client())
         return value(collect(recorded), "inference_logging_hot_path_seconds", "_total")
 
-    middleware = recorded.wrap(blocking)
-
-    def serve() -> None:
-        client = Client()
-        asyncio.run(middleware(http_scope(), client.receive, client.send))
-
-    is_slow = False
-    for _ in range(63):
-        serve()
-    assert hot_path_s() == 0, "the first requests of a process are slow"
+    assert hot_path_s_after(63) == 0, "the first requests of a process are slow"
     is_slow = True
-    serve()
-    timed = hot_path_s()
-    assert 0 < timed < 64 * application_s
+    timed = hot_path_s_after(1)
     is_slow = False
-    for _ in range(63):
-        serve()
-    assert hot_path_s() == timed
-    serve()
-    assert hot_path_s() > timed
+    assert 0 < timed < 64 * application_s
+    assert hot_path_s_after(63) == timed < hot_path_s_after(1)
 
 
 def expected_histograms(records: Iterable[dict[str, Any]]) -> dict[tuple[str, ...], list[tuple[float, float]]]:
@@ -385,11 +347,9 @@ def test_an_engine_s_last_statistics_are_gauges(recorded: Recorded) -> None:
         interval = Interval(0.0)
         interval.running, interval.waiting, interval.kv_cache_usage = running, index, 0.25
         assert emit(*interval.values(index, 10.0))
-    families = collect(recorded)
-    assert value(families, "inference_logging_engine_requests_running", engine="0") == 4
-    assert value(families, "inference_logging_engine_requests_running", engine="1") == 5
-    assert value(families, "inference_logging_engine_requests_waiting", engine="1") == 1
-    assert value(families, "inference_logging_engine_kv_cache_usage_ratio", engine="0") == 0.25
+    families, names = collect(recorded), ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
+    found = {at: [value(families, f"inference_logging_engine_{name}", engine=at) for name in names] for at in "01"}
+    assert found == {"0": [4, 0, 0.25], "1": [5, 1, 0.25]}
 
 
 def test_the_histograms_are_what_the_segments_say(recording: Recording) -> None:

@@ -76,22 +76,17 @@ def with_plain_exemplars(families: Iterable[Metric]) -> Collected:
     return Collected(parsed)
 
 
-def test_the_text_is_byte_for_byte_what_prometheus_client_writes(busy: Recorded) -> None:
-    text = rendered(busy)
-    assert generate_latest(Collected(parse_text(text))).decode() == text
-
-
-def test_openmetrics_is_byte_for_byte_what_prometheus_client_writes(busy: Recorded) -> None:
-    text = rendered(busy, OPENMETRICS)
-    parsed = with_plain_exemplars(parse_openmetrics(text))  # type: ignore[no-untyped-call]
-    assert generate_openmetrics(parsed).decode() == text  # type: ignore[no-untyped-call]
-    assert text.count(" # {span_id=") >= 3
-
-
-def test_a_name_of_any_characters_is_read_back_as_it_is(busy: Recorded) -> None:
-    for families in (parse_text(rendered(busy)), parse_openmetrics(rendered(busy, OPENMETRICS))):  # type: ignore[no-untyped-call]
-        models = {sample.labels.get("gen_ai_request_model") for family in families for sample in family.samples}
-        assert MODEL in models
+def test_texts_are_byte_for_byte_what_prometheus_client_writes_and_names_of_any_characters_are_read_back(
+    busy: Recorded,
+) -> None:
+    text, openmetrics = rendered(busy), rendered(busy, OPENMETRICS)
+    of_text = Collected(parse_text(text))
+    of_openmetrics = with_plain_exemplars(parse_openmetrics(openmetrics))  # type: ignore[no-untyped-call]
+    assert generate_latest(of_text).decode() == text
+    assert generate_openmetrics(of_openmetrics).decode() == openmetrics  # type: ignore[no-untyped-call]
+    assert openmetrics.count(" # {span_id=") >= 3
+    for families in (of_text.collect(), of_openmetrics.collect()):
+        assert MODEL in {one.labels.get("gen_ai_request_model") for family in families for one in family.samples}
 
 
 @pytest.mark.parametrize("accept", ["", OPENMETRICS])
@@ -110,13 +105,8 @@ def test_texts_and_collector_show_the_same_families(busy: Recorded, accept: str)
 @pytest.mark.parametrize(
     "accept",
     [
-        "",
-        "*/*",
-        "text/plain",
-        "text/plain;version=0.0.4",
-        "text/plain; version=1.0.0; escaping=allow-utf-8",
-        "text/plain;version=1.0.0;escaping=dots",
-        OPENMETRICS,
+        *("", "*/*", "text/plain", "text/plain;version=0.0.4", "text/plain; version=1.0.0; escaping=allow-utf-8"),
+        *("text/plain;version=1.0.0;escaping=dots", OPENMETRICS),
         f"{OPENMETRICS};version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
         f"{OPENMETRICS};version=1.0.0;q=0.8,text/plain;q=0.5",
         f"{OPENMETRICS};version=1.0.0;escaping=allow-utf-8;q=0.6,{OPENMETRICS};version=0.0.1;q=0.5",

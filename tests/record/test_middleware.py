@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.testclient import TestClient
-from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
@@ -21,15 +20,16 @@ from tests.kit.support import Client, Recorded, answer, body_messages, http_scop
 Scope = MutableMapping[str, Any]
 MODES = ("off", "summary", "timeline", "events")
 
-START: Message = {"type": "http.response.start", "status": 200, "headers": []}
+EVENTS = b"text/event-stream"
+LEAVING: list[Message] = [*body_messages(b""), {"type": "http.disconnect"}]
 
 
 @pytest.mark.parametrize("chunks", MODES)
 def test_every_sent_message_reaches_the_server_as_the_same_object_in_order(recording: Recording, chunks: str) -> None:
-    messages = answer(*(b"data: %d\n\n" % number for number in range(50)), content_type=b"text/event-stream")
+    messages, as_made = (answer(*(b"data: %d\n\n" % n for n in range(50)), content_type=EVENTS) for _ in range(2))
     sent = recording(chunks=chunks).serve(replying(*messages))
     assert [id(message) for message in sent] == [id(message) for message in messages]
-    assert sent == answer(*(b"data: %d\n\n" % number for number in range(50)), content_type=b"text/event-stream")
+    assert sent == as_made
 
 
 def test_every_received_message_reaches_the_application_as_the_same_object_in_order(recorded: Recorded) -> None:
@@ -145,44 +145,38 @@ def test_a_fastapi_application_answers_the_same_bytes_with_and_without(recorded:
         assert (got.status_code, got.headers, got.content) == (expected.status_code, expected.headers, expected.content)
 
 
-_keys = st.sampled_from(["type", "status", "headers", "body", "more_body"])
-
-
-def fastapi_client(recorded: Recorded, app: FastAPI) -> TestClient:
-    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
-    return TestClient(app, raise_server_exceptions=False)
-
-
-@pytest.mark.parametrize("status", [200, 204, 301, 404, 422, 499])
-def test_a_complete_answer_below_500_is_ok(recorded: Recorded, status: int) -> None:
-    recorded.serve(replying(*answer(b"", status=status)))
-    record = recorded.request()
-    assert (record["outcome"], record["http.response.status_code"]) == ("ok", status)
-    assert record["severity_text"] == "INFO"
-    assert "error.type" not in record
-
-
-@pytest.mark.parametrize(("status", "outcome"), [(500, "error"), (503, "error"), (504, "timeout"), (408, "timeout")])
-def test_an_answer_that_reports_a_failure_is_recorded_as_one(recorded: Recorded, status: int, outcome: str) -> None:
-    recorded.serve(replying(*answer(b"", status=status)))
-    record = recorded.request()
-    assert (record["outcome"], record["http.response.status_code"]) == (outcome, status)
-    assert record["severity_text"] == "ERROR"
-
-
-def test_an_exception_before_the_answer_is_an_error_with_its_class_and_status_500(recorded: Recorded) -> None:
+def failing_route(recorded: Recorded, error: Exception) -> tuple[int, dict[str, Any]]:
+    """Return the status of a FastAPI application whose route raises, and its record."""
     app = FastAPI()
 
     @app.get("/")
     def fail() -> None:
-        raise LookupError("no such model")
+        raise error
 
-    assert fastapi_client(recorded, app).get("/").status_code == 500
-    record = recorded.request()
+    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
+    return TestClient(app, raise_server_exceptions=False).get("/").status_code, recorded.request()
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        *((status, "ok") for status in (200, 204, 301, 404, 422, 499)),
+        *[(500, "error"), (503, "error"), (504, "timeout"), (408, "timeout")],
+    ],
+)
+def test_the_status_of_a_complete_answer_is_its_outcome(recorded: Recorded, status: int, outcome: str) -> None:
+    record = recorded.request_of(replying(*answer(b"", status=status)))
+    assert (record["outcome"], record["http.response.status_code"]) == (outcome, status)
+    assert record["severity_text"] == ("INFO" if outcome == "ok" else "ERROR")
+    assert outcome != "ok" or "error.type" not in record
+
+
+def test_an_exception_before_the_answer_is_an_error_with_its_class_and_status_500(recorded: Recorded) -> None:
+    status, record = failing_route(recorded, LookupError("no such model"))
+    assert (status, record["http.response.status_code"], record["http.route"]) == (500, 500, "/")
     assert (record["outcome"], record["error.type"]) == ("error", "LookupError")
-    assert (record["http.response.status_code"], record["http.route"]) == (500, "/")
     assert (record["exception.type"], record["exception.message"]) == ("LookupError", "no such model")
-    assert 'raise LookupError("no such model")' in record["exception.stacktrace"]
+    assert record["exception.stacktrace"].endswith("raise error\nLookupError: no such model")
 
 
 def test_an_exception_amid_the_stream_is_an_error_that_keeps_the_status_sent(recorded: Recorded) -> None:
@@ -191,39 +185,27 @@ def test_an_exception_amid_the_stream_is_an_error_that_keeps_the_status_sent(rec
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise MemoryError
 
-    with pytest.raises(MemoryError):
-        recorded.serve(app)
-    record = recorded.request()
+    record = recorded.request_of(app, raises=MemoryError)
     assert (record["outcome"], record["error.type"]) == ("error", "MemoryError")
     assert (record["http.response.status_code"], record["http.response.body.size"]) == (200, 4)
 
 
 def test_an_http_exception_is_the_answer_it_becomes(recorded: Recorded) -> None:
-    app = FastAPI()
-
-    @app.get("/")
-    def fail() -> None:
-        raise HTTPException(status_code=429)
-
-    assert fastapi_client(recorded, app).get("/").status_code == 429
-    record = recorded.request()
-    assert (record["outcome"], record["http.response.status_code"]) == ("ok", 429)
+    status, record = failing_route(recorded, HTTPException(status_code=429))
+    assert (status, record["outcome"], record["http.response.status_code"]) == (429, "ok", 429)
 
 
 @pytest.mark.parametrize("sent", [[], answer(b"x")[:1], answer(b"x", b"y")[:-1]], ids=["nothing", "start", "half"])
 def test_an_application_that_returns_before_its_answer_is_complete_is_an_error(
     recorded: Recorded, sent: list[Message]
 ) -> None:
-    recorded.serve(replying(*sent))
-    record = recorded.request()
+    record = recorded.request_of(replying(*sent))
     assert (record["outcome"], record["error.type"]) == ("error", "response_incomplete")
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), asyncio.TimeoutError("engine")])
 def test_a_timeout_error_is_a_timeout(recorded: Recorded, error: Exception) -> None:
-    with pytest.raises(type(error)):
-        recorded.serve(raising(error))
-    record = recorded.request()
+    record = recorded.request_of(raising(error), raises=type(error))
     assert (record["outcome"], record["error.type"]) == ("timeout", "TimeoutError")
 
 
@@ -235,47 +217,26 @@ def test_a_client_that_goes_amid_the_stream_is_a_disconnect_with_the_chunks_so_f
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    recorded.serve(app, incoming=[*body_messages(b""), {"type": "http.disconnect"}])
-    record = recorded.request()
+    record = recorded.request_of(app, incoming=LEAVING)
     assert (record["outcome"], record["http.response.status_code"]) == ("client_disconnect", 200)
     assert (record["chunks"], record["http.response.body.size"]) == (1, 5)
     assert record["severity_text"] == "WARN"
 
 
 def test_starlettes_streaming_response_whose_client_goes_is_a_disconnect(recorded: Recorded) -> None:
-    app = FastAPI()
-    released = asyncio.Event()
-
     async def parts() -> Any:
         yield b"one"
-        await released.wait()
+        await asyncio.Event().wait()
 
-    @app.get("/")
-    async def stream() -> StreamingResponse:
-        return StreamingResponse(parts())
-
-    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
-    client = Client([*body_messages(b""), {"type": "http.disconnect"}])
-    asyncio.run(app(http_scope(), client.receive, client.send))
-    assert recorded.request()["outcome"] == "client_disconnect"
+    assert recorded.request_of(StreamingResponse(parts()), incoming=LEAVING)["outcome"] == "client_disconnect"
 
 
 def test_a_client_that_goes_while_its_body_is_read_is_a_disconnect_without_a_status(recorded: Recorded) -> None:
-    app = FastAPI()
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        await Request(scope, receive).body()
 
-    @app.post("/")
-    async def read(request: Request) -> None:
-        await request.body()
-
-    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
-    client = Client([{"type": "http.request", "body": b"abc", "more_body": True}, {"type": "http.disconnect"}])
-
-    async def serve() -> None:
-        with pytest.raises(ClientDisconnect):
-            await app(http_scope(method="POST"), client.receive, client.send)
-
-    asyncio.run(serve())
-    record = recorded.request()
+    incoming = [{"type": "http.request", "body": b"abc", "more_body": True}, {"type": "http.disconnect"}]
+    record = recorded.request_of(read, http_scope(method="POST"), incoming, raises=ClientDisconnect)
     assert (record["outcome"], record["http.request.body.size"]) == ("client_disconnect", 3)
     assert "http.response.status_code" not in record
 
@@ -285,8 +246,7 @@ def test_a_client_that_goes_after_the_complete_answer_is_ok(recorded: Recorded) 
         await replying(*answer(b"a", b"b"))(scope, receive, send)
         assert (await receive())["type"] == "http.disconnect"
 
-    recorded.serve(app, incoming=[*body_messages(b""), {"type": "http.disconnect"}])
-    assert recorded.request()["outcome"] == "ok"
+    assert recorded.request_of(app, incoming=LEAVING)["outcome"] == "ok"
 
 
 def test_a_cancelled_request_is_a_server_shutdown_and_stays_cancelled(recorded: Recorded) -> None:
@@ -315,13 +275,8 @@ def test_a_request_cancelled_because_its_client_went_is_a_disconnect(recorded: R
         assert (await receive())["type"] == "http.disconnect"
         raise asyncio.CancelledError
 
-    async def serve() -> None:
-        client = Client([{"type": "http.disconnect"}])
-        with pytest.raises(asyncio.CancelledError):
-            await recorded.wrap(app)(http_scope(), client.receive, client.send)
-
-    asyncio.run(serve())
-    assert recorded.request()["outcome"] == "client_disconnect"
+    record = recorded.request_of(app, None, [{"type": "http.disconnect"}], raises=asyncio.CancelledError)
+    assert record["outcome"] == "client_disconnect"
 
 
 def test_a_request_whose_coroutine_is_thrown_away_leaves_its_record(recorded: Recorded) -> None:

@@ -19,13 +19,16 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 8},
     "completion_tokens_details": {"reasoning_tokens": 3},
 }
+ABOUT = {"id": "chatcmpl-1", "model": "llama-3-8b"}
 COMPLETION = {
-    "id": "chatcmpl-1",
+    **ABOUT,
     "object": "chat.completion",
-    "model": "llama-3-8b",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
     "usage": USAGE,
 }
+ABOUT_FACTS = {f"gen_ai.response.{name}": value for name, value in ABOUT.items()}
+LAST = {**ABOUT, "choices": [], "usage": USAGE}
+"""The last event of a stream."""
 USAGE_FACTS = {
     "gen_ai.usage.input_tokens": 11,
     "gen_ai.usage.output_tokens": 7,
@@ -58,50 +61,30 @@ def sse(*events: dict[str, Any], ending: bytes = b"\n\n") -> list[bytes]:
 
 def delta(content: str, finish_reason: str | None = None, **more: Any) -> dict[str, Any]:
     choice = {"index": 0, "delta": {"content": content}, "finish_reason": finish_reason}
-    return {"id": "chatcmpl-2", "model": "llama-3-8b", "choices": [choice], **more}
+    return {**ABOUT, "choices": [choice], **more}
 
 
 def test_the_request_reports_model_stream_flag_and_limits(recorded: Recorded) -> None:
-    more = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "seed": 7, "n": 2}
-    serve(recorded, json.dumps({**REQUEST, **more}).encode(), b"{}")
-    assert facts(recorded) == {
-        "gen_ai.request.model": "llama-3",
-        "gen_ai.request.stream": True,
-        "gen_ai.request.max_tokens": 64,
-        "gen_ai.request.temperature": 0.5,
-        "gen_ai.request.top_p": 0.9,
-        "gen_ai.request.top_k": 40,
-        "gen_ai.request.seed": 7,
-        "gen_ai.request.choice.count": 2,
-    }
+    more = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "seed": 7}
+    serve(recorded, json.dumps({**REQUEST, **more, "n": 2}).encode(), b"{}")
+    expected = {"model": "llama-3", "stream": True, "max_tokens": 64, **more, "choice.count": 2}
+    assert facts(recorded) == {f"gen_ai.request.{name}": value for name, value in expected.items()}
 
 
 def test_a_plain_json_answer_reports_id_model_usage_and_finish_reason(recorded: Recorded) -> None:
     serve(recorded, b"{}", json.dumps(COMPLETION).encode())
-    assert facts(recorded) == {
-        "gen_ai.response.id": "chatcmpl-1",
-        "gen_ai.response.model": "llama-3-8b",
-        "gen_ai.response.finish_reasons": ["stop"],
-        **USAGE_FACTS,
-    }
+    assert facts(recorded) == {**ABOUT_FACTS, "gen_ai.response.finish_reasons": ["stop"], **USAGE_FACTS}
 
 
 @pytest.mark.parametrize("ending", [b"\n\n", b"\r\n\r\n"], ids=["LF", "CRLF"])
 def test_a_stream_of_events_reports_id_model_usage_and_finish_reason(recorded: Recorded, ending: bytes) -> None:
-    usage = {"id": "chatcmpl-2", "model": "llama-3-8b", "choices": [], "usage": USAGE}
-    events = [delta("Hel", usage=None), delta("lo", usage=None), delta("", "length", usage=None), usage]
+    events = [delta("Hel", usage=None), delta("lo", usage=None), delta("", "length", usage=None), LAST]
     serve(recorded, b"{}", *sse(*events, ending=ending), content_type=b"text/event-stream; charset=utf-8")
-    assert facts(recorded) == {
-        "gen_ai.response.id": "chatcmpl-2",
-        "gen_ai.response.model": "llama-3-8b",
-        "gen_ai.response.finish_reasons": ["length"],
-        **USAGE_FACTS,
-    }
+    assert facts(recorded) == {**ABOUT_FACTS, "gen_ai.response.finish_reasons": ["length"], **USAGE_FACTS}
 
 
 def test_usage_is_found_at_the_end_of_a_stream_of_any_length(recorded: Recorded) -> None:
-    usage = {"id": "chatcmpl-2", "model": "llama-3-8b", "choices": [], "usage": USAGE}
-    events = [*(delta("word " * 5) for _ in range(2000)), delta("", "stop"), usage]
+    events = [*(delta("word " * 5) for _ in range(2000)), delta("", "stop"), LAST]
     serve(recorded, json.dumps(REQUEST).encode(), *sse(*events), content_type=b"text/event-stream")
     found = facts(recorded)
     assert found == {**found, **USAGE_FACTS, "gen_ai.response.finish_reasons": ["stop"]}
@@ -121,11 +104,8 @@ def test_model_and_limits_are_found_before_and_behind_200_kb_of_messages(recorde
     messages = {"messages": [{"role": "user", "content": f"Text {number}: " + "x" * 1000} for number in range(200)]}
     rest = {"model": "llama-3", "stream": False, "max_completion_tokens": 5}
     serve(recorded, json.dumps({**rest, **messages} if model_first else {**messages, **rest}).encode(), b"{}")
-    assert facts(recorded) == {
-        "gen_ai.request.model": "llama-3",
-        "gen_ai.request.stream": False,
-        "gen_ai.request.max_tokens": 5,
-    }
+    expected = {"model": "llama-3", "stream": False, "max_tokens": 5}
+    assert facts(recorded) == {f"gen_ai.request.{name}": value for name, value in expected.items()}
 
 
 def test_usage_is_found_behind_200_kb_of_answer(recorded: Recorded) -> None:
@@ -176,8 +156,7 @@ def test_the_content_type_is_seen_in_any_kind_of_header_sequence(recorded: Recor
 
 
 def test_a_stream_has_rates_of_its_tokens_and_its_end_is_no_chunk(recorded: Recorded) -> None:
-    usage = {"id": "chatcmpl-2", "choices": [], "usage": USAGE}
-    events = sse(delta("a"), delta("b"), delta("c", "stop"), usage)
+    events = sse(delta("a"), delta("b"), delta("c", "stop"), LAST)
     serve(recorded, json.dumps(REQUEST).encode(), *events, content_type=b"text/event-stream")
     record = recorded.request()
     assert (record["chunks"], len(record["chunk_gaps_us"])) == (3, 2)

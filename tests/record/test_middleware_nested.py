@@ -6,12 +6,12 @@ import asyncio
 import functools
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import BackgroundTasks, FastAPI, Request, Response, WebSocket
+from fastapi import FastAPI, Request, Response, WebSocket
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -24,8 +24,8 @@ from starlette.routing import Mount, Route
 
 from inference_logging import Config, InferenceLoggingMiddleware, current_request
 from tests.kit.signatures import App as ASGIApp
-from tests.kit.signatures import Configure, Message, Receive, Send
-from tests.kit.support import Client, Recorded, answer, http_scope, replying
+from tests.kit.signatures import Configure, Message, Receive, Recording, Send
+from tests.kit.support import Client, Recorded, answer, http_scope, raising, replying
 
 
 @pytest.fixture
@@ -54,13 +54,17 @@ def application(config: Config) -> FastAPI:
     return app
 
 
-def mounted(outer: Config, inner: Config) -> FastAPI:
-    """Return an application with the middleware that has another one with the middleware below it."""
+def between_two(outer: Config, wrapping: Any, inner: Config | None = None, **options: Any) -> FastAPI:
+    """Return an application with the middleware and another one, that has a third with the middleware below it."""
     app = FastAPI()
-    app.mount("/sub", application(inner))
-    app.add_middleware(GZipMiddleware)
+    app.mount("/sub", application(inner or outer))
+    app.add_middleware(wrapping, **options)
     app.add_middleware(InferenceLoggingMiddleware, config=outer)
     return app
+
+
+def mounted(outer: Config, inner: Config) -> FastAPI:
+    return between_two(outer, GZipMiddleware, inner)
 
 
 async def between(request: Request, call_next: RequestResponseEndpoint) -> Response:
@@ -98,28 +102,21 @@ def use(app: FastAPI, path: str) -> None:
             assert websocket.receive_text() == "hello"
 
 
-def test_a_request_behind_two_middlewares_has_one_record(recorded: Recorded) -> None:
-    use(twice(recorded.config), "")
-    assert recorded.request()["http.route"] == "/{name}"
-    assert len(recorded.records("websocket.connection")) == 1
-
-
-def test_a_request_of_a_mounted_application_with_its_own_middleware_has_one_record(recorded: Recorded) -> None:
-    use(mounted(recorded.config, recorded.config), "/sub")
-    assert recorded.request()["http.route"] == "/sub/{name}"
-    assert len(recorded.records("websocket.connection")) == 1
-
-
-@pytest.mark.parametrize("wrapping", [(BaseHTTPMiddleware, {"dispatch": between}), (Wrapped, {})])
-def test_what_wraps_the_functions_between_two_middlewares_makes_no_second_record(
-    recorded: Recorded, wrapping: tuple[Any, dict[str, Any]]
+@pytest.mark.parametrize(
+    ("app", "prefix"),
+    [
+        (twice, ""),
+        (lambda config: mounted(config, config), "/sub"),
+        (lambda config: between_two(config, BaseHTTPMiddleware, dispatch=between), "/sub"),
+        (lambda config: between_two(config, Wrapped), "/sub"),
+    ],
+    ids=["twice", "mounted", "BaseHTTPMiddleware between", "functions wrapped"],
+)
+def test_a_request_behind_two_middlewares_has_one_record(
+    recorded: Recorded, app: Callable[[Config], FastAPI], prefix: str
 ) -> None:
-    app = FastAPI()
-    app.mount("/sub", application(recorded.config))
-    app.add_middleware(wrapping[0], **wrapping[1])
-    app.add_middleware(InferenceLoggingMiddleware, config=recorded.config)
-    use(app, "/sub")
-    assert recorded.request()["http.route"] == "/sub/{name}"
+    use(app(recorded.config), prefix)
+    assert recorded.request()["http.route"] == f"{prefix}/{{name}}"
     assert len(recorded.records("websocket.connection")) == 1
 
 
@@ -174,37 +171,32 @@ def test_routes_of_the_middleware_answer_with_and_without_the_prefix(configure: 
         assert client.get(f"/llmx{path}").status_code == client.get(f"/other{path}").status_code == 404
 
 
-def test_the_servers_own_health_route_is_wrapped_below_the_prefix(configure: Configure) -> None:
-    recorded = Recorded(configure(wrap_health_path="/health"))
-    start, _ = recorded.serve(replying(*answer(b"")), below("/llm/health"))
-    recorded.close()
+def test_the_servers_own_health_route_is_wrapped_below_the_prefix(recording: Recording) -> None:
+    start, _ = recording(wrap_health_path="/health").serve(replying(*answer(b"")), below("/llm/health"))
     assert b"inference-logging-state" in dict(start["headers"])
 
 
-@pytest.mark.parametrize("skipped", ["/ready", "/llm/ready", "/ready/*"])
-def test_a_path_that_is_skipped_is_skipped_below_the_prefix(configure: Configure, skipped: str) -> None:
-    recorded = Recorded(configure(skip_paths=[skipped]))
-    end = "/x" if skipped.endswith("*") else ""
-    for path in (f"/llm/ready{end}", f"/other/ready{end}", f"/llmx/ready{end}"):
+def paths(recorded: Recorded, *paths: str) -> list[str]:
+    """Ask for paths below a prefix, and return those on record."""
+    for path in paths:
         recorded.serve(replying(*answer(b"")), below(path))
-    found = [record["url.path"] for record in recorded.records("request")]
-    recorded.close()
-    assert found == [f"/other/ready{end}", f"/llmx/ready{end}"]
+    return [record["url.path"] for record in recorded.records("request")]
 
 
-def test_a_route_has_its_ratio_below_the_prefix_and_one_with_the_prefix_goes_first(configure: Configure) -> None:
-    recorded = Recorded(configure(sample_routes={"/llm/b": 1.0, "/a": 0.0, "/b": 0.0}))
-    for path in ("/llm/a", "/llm/b", "/llm/c"):
-        recorded.serve(replying(*answer(b"")), below(path))
-    found = [record["url.path"] for record in recorded.records("request")]
-    recorded.close()
-    assert found == ["/llm/b", "/llm/c"]
+@pytest.mark.parametrize(("skipped", "end"), [("/ready", ""), ("/llm/ready", ""), ("/ready/*", "/x")])
+def test_a_path_that_is_skipped_is_skipped_below_the_prefix(recording: Recording, skipped: str, end: str) -> None:
+    others = [f"/other/ready{end}", f"/llmx/ready{end}"]
+    assert paths(recording(skip_paths=[skipped]), f"/llm/ready{end}", *others) == others
+
+
+def test_a_route_has_its_ratio_below_the_prefix_and_one_with_the_prefix_goes_first(recording: Recording) -> None:
+    recorded = recording(sample_routes={"/llm/b": 1.0, "/a": 0.0, "/b": 0.0})
+    assert paths(recorded, "/llm/a", "/llm/b", "/llm/c") == ["/llm/b", "/llm/c"]
 
 
 @pytest.mark.parametrize("root_path", [None, 7, b"/llm", "", "/", "/llm/x/y"])
 def test_a_prefix_that_is_none_changes_nothing(recorded: Recorded, root_path: object) -> None:
-    recorded.serve(replying(*answer(b"")), below("/llm/x", root_path))
-    assert recorded.request()["url.path"] == "/llm/x"
+    assert recorded.request_of(replying(*answer(b"")), below("/llm/x", root_path))["url.path"] == "/llm/x"
 
 
 _APP = """
@@ -306,18 +298,12 @@ async def fail() -> None:
 def background(task: Any) -> FastAPI:
     """Return an application that answers and then does ``task``."""
     app = FastAPI()
-
-    @app.get("/")
-    async def route(tasks: BackgroundTasks) -> str:
-        tasks.add_task(task)
-        return "ok"
-
+    app.get("/")(lambda: Response("ok", background=BackgroundTask(task)))
     return app
 
 
 def test_a_background_task_takes_time_behind_the_answer(recorded: Recorded) -> None:
-    recorded.serve(background(work))
-    record = recorded.request()
+    record = recorded.request_of(background(work))
     # The sleep is between the two of them, whatever the machine adds.
     assert record["after_response_s"] >= 0.05
     assert record["duration_s"] >= 0
@@ -325,9 +311,7 @@ def test_a_background_task_takes_time_behind_the_answer(recorded: Recorded) -> N
 
 
 def test_a_background_task_that_fails_is_no_error_of_the_answer(recorded: Recorded) -> None:
-    with pytest.raises(LookupError):
-        recorded.serve(background(fail))
-    record = recorded.request()
+    record = recorded.request_of(background(fail), raises=LookupError)
     assert (record["outcome"], record["http.response.status_code"], "error.type" in record) == ("ok", 200, False)
     assert (record["after_response_outcome"], record["after_response_error_type"]) == ("error", "LookupError")
     assert record["severity_text"] == "ERROR"
@@ -347,14 +331,10 @@ class Refusing(Client):
 
 @pytest.mark.parametrize("wraps", [False, True], ids=["as it is", "partial"])
 def test_a_last_part_that_the_server_refuses_is_an_error_of_the_answer(recorded: Recorded, wraps: bool) -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        for message in answer(b"x"):
-            await send(message)
-
     client = Refusing()
     send = functools.partial(client.send) if wraps else client.send
     with pytest.raises(RuntimeError):
-        asyncio.run(recorded.wrap(app)(http_scope(), client.receive, send))
+        asyncio.run(recorded.wrap(replying(*answer(b"x")))(http_scope(), client.receive, send))
     record = recorded.request()
     assert (record["outcome"], record["error.type"]) == ("error", "RuntimeError")
     assert not {"after_response_s", "after_response_outcome"} & record.keys()
@@ -379,7 +359,7 @@ def test_a_client_that_is_gone_when_the_last_part_comes_is_a_disconnect(recorded
     assert "after_response_outcome" not in record
 
 
-def breaking_off(*wrapping: Any) -> Starlette:
+def breaking_off() -> Starlette:
     """Return an application whose stream raises after its first part, and whose background task after the last one."""
 
     async def parts(fails: bool) -> AsyncIterator[bytes]:
@@ -393,24 +373,18 @@ def breaking_off(*wrapping: Any) -> Starlette:
     def whole(_: Request) -> StreamingResponse:
         return StreamingResponse(parts(False), media_type="text/event-stream", background=BackgroundTask(fail))
 
-    middleware = [Middleware(of, **options) for of, options in wrapping]
-    return Starlette(routes=[Route("/stream", stream), Route("/whole", whole)], middleware=middleware)
+    routes = [Route("/stream", stream), Route("/whole", whole)]
+    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=between)])
 
 
 def test_a_stream_that_raises_is_an_error_though_a_middleware_ends_its_answer(recorded: Recorded) -> None:
-    app = breaking_off((BaseHTTPMiddleware, {"dispatch": between}))
-    with pytest.raises(LookupError):
-        recorded.serve(app, http_scope("/stream"))
-    record = recorded.request()
+    record = recorded.request_of(breaking_off(), http_scope("/stream"), raises=LookupError)
     assert (record["outcome"], record["error.type"], record["chunks"]) == ("error", "LookupError", 1)
     assert not {"after_response_s", "after_response_outcome"} & record.keys()
 
 
 def test_work_after_a_whole_stream_that_raises_is_no_error_of_the_answer(recorded: Recorded) -> None:
-    app = breaking_off((BaseHTTPMiddleware, {"dispatch": between}))
-    with pytest.raises(LookupError):
-        recorded.serve(app, http_scope("/whole"))
-    record = recorded.request()
+    record = recorded.request_of(breaking_off(), http_scope("/whole"), raises=LookupError)
     assert (record["outcome"], record["after_response_error_type"]) == ("ok", "LookupError")
 
 
@@ -431,15 +405,9 @@ def test_the_route_of_a_mount_is_its_path_once(recorded: Recorded, path: str, ro
     same = Starlette(routes=[Route("/same", lambda _: Response())])
     mounts = [Mount("/sub", sub), Mount("/of/{name}", Starlette(routes=[Mount("/sub", sub)])), Mount("/same", same)]
     app = Starlette(routes=[*mounts, Mount("/files", Response("a file"))])
-    recorded.serve(app, http_scope(path))
-    assert recorded.request().get("http.route") == route
+    assert recorded.request_of(app, http_scope(path)).get("http.route") == route
 
 
 def test_the_size_of_an_answer_that_only_the_server_makes_is_not_known(recorded: Recorded) -> None:
-    async def fails(scope: Message, receive: Receive, send: Send) -> None:
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        recorded.serve(fails)
-    record = recorded.request()
+    record = recorded.request_of(raising(LookupError), raises=LookupError)
     assert (record["http.response.status_code"], "http.response.body.size" in record) == (500, False)

@@ -7,6 +7,7 @@ import logging.config
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -15,19 +16,9 @@ import pytest
 from inference_logging import Handler, install_logger
 from inference_logging.record.integrations.native_logger import NativeLogger, NativeRootLogger
 from tests.kit.support import Recorded
-from tests.record.native_loggers import assert_native, assert_not_native, messages, native_logger, native_root, warm
+from tests.record.native_loggers import assert_native, assert_not_native, log, messages, root, warm
 
-
-@pytest.fixture
-def root() -> logging.Logger:
-    """Return the root of a tree of native loggers."""
-    return native_root()
-
-
-@pytest.fixture
-def log(root: logging.Logger) -> logging.Logger:
-    """Return a native logger two below the root."""
-    return native_logger(root)
+__all__ = ["log", "root"]  # fixtures
 
 
 @pytest.fixture
@@ -89,40 +80,34 @@ def test_filters_and_levels_of_handlers_decide(recorded: Recorded, root: logging
 
 
 PATCHED = [
-    (logging.Logger, "_log"),
-    (logging.Logger, "callHandlers"),
-    (logging.Logger, "findCaller"),
-    (logging.Logger, "handle"),
-    (logging.Logger, "info"),
-    (logging.Logger, "isEnabledFor"),
-    (logging.Logger, "makeRecord"),
-    (logging.Filterer, "filter"),
-    (logging.LogRecord, "getMessage"),
-    (logging.LogRecord, "__init__"),
-    (Handler, "handle"),
-    (Handler, "emit"),
-    (NativeLogger, "makeRecord"),
-    (NativeLogger, "isEnabledFor"),
-    (logging.Logger, "filter"),
-    (Handler, "filter"),
-    (logging.Handler, "filter"),
+    *((logging.Logger, name) for name in ("_log", "callHandlers", "findCaller", "handle", "info", "filter")),
+    *[(logging.Logger, "isEnabledFor"), (logging.Logger, "makeRecord"), (logging.Filterer, "filter")],
+    *[(logging.LogRecord, "getMessage"), (logging.LogRecord, "__init__"), (logging.Handler, "filter")],
+    *[(Handler, "handle"), (Handler, "emit"), (Handler, "filter")],
+    *[(NativeLogger, "makeRecord"), (NativeLogger, "isEnabledFor")],
 ]
+
+
+@contextmanager
+def noting(owner: Any, name: str) -> Iterator[list[str]]:
+    """Replace a method by one that notes its calls."""
+    original, called = getattr(owner, name), list[str]()
+
+    def replacement(*arguments: Any, **named: Any) -> Any:
+        called.append(name)
+        return original(*arguments, **named)
+
+    with mock.patch.object(owner, name, replacement):
+        yield called
 
 
 @pytest.mark.parametrize(
     ("owner", "name"), PATCHED, ids=[f"{owner.__module__}.{owner.__name__}.{name}" for owner, name in PATCHED]
 )
 def test_a_replaced_method_is_called(recorded: Recorded, log: logging.Logger, owner: type, name: str) -> None:
-    original = getattr(owner, name)
-    called = []
-
-    def replacement(*arguments: Any, **named: Any) -> Any:
-        called.append(name)
-        return original(*arguments, **named)
-
     warm(log)
     assert_native(lambda: log.info("before"))
-    with mock.patch.object(owner, name, replacement):
+    with noting(owner, name) as called:
         log.info("meanwhile")
     assert called
     called.clear()
@@ -135,15 +120,8 @@ def test_a_replaced_method_is_called(recorded: Recorded, log: logging.Logger, ow
     "name", ["_log", "callHandlers", "findCaller", "handle", "isEnabledFor", "makeRecord", "filter"]
 )
 def test_a_method_of_the_logger_alone_is_called(recorded: Recorded, log: logging.Logger, name: str) -> None:
-    called = []
-    original = getattr(log, name)
-
-    def replacement(*arguments: Any, **named: Any) -> Any:
-        called.append(name)
-        return original(*arguments, **named)
-
     warm(log)
-    with mock.patch.object(log, name, replacement):
+    with noting(log, name) as called:
         log.info("meanwhile")
     assert called == [name]
     log.info_once = log.info  # type: ignore[attr-defined] # as some libraries add theirs

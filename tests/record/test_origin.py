@@ -20,6 +20,13 @@ from tests.kit.command_line import run
 from tests.kit.signatures import Configure
 from tests.kit.support import read_records, wait_until
 
+
+def python(program: str, directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, in this directory."""
+    command, variables = [sys.executable, "-c", program, *arguments], {**os.environ, **environment}
+    return subprocess.run(command, cwd=directory, env=variables, check=True, capture_output=True, text=True)
+
+
 APPLICATION = """
 import sys
 from inference_logging import Config, Logger, get_logger
@@ -37,9 +44,8 @@ def start(name: str, directory: Path, service_name: str, **parameters: Any) -> s
     directory.mkdir(exist_ok=True)
     values = {"service_name": service_name, **parameters}
     program = APPLICATION.format(name=name, parameters=", ".join(f"{key}={value!r}" for key, value in values.items()))
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=directory, **pipes)
     assert process.stdout is not None
     assert process.stdout.readline() == "\n"
     return process
@@ -60,28 +66,20 @@ def service_name(tmp_path: Path) -> Any:
         shutil.rmtree(directory)
 
 
+@pytest.mark.parametrize("directory", ["b", "a"], ids=["of its own", "of both"])
 def test_two_applications_of_one_name_write_each_into_its_own_directory_with_its_own_redaction(
-    tmp_path: Path, service_name: str
+    tmp_path: Path, service_name: str, directory: str
 ) -> None:
     first = start("first", tmp_path / "a", service_name)
-    second = start("second", tmp_path / "b", service_name, redact_fields=("password",))
-    end(second)
+    end(start("second", tmp_path / directory, service_name, redact_fields=("password",)))
     end(first)
-    (mine,) = read_records(tmp_path / "a" / "logs", "log")
-    (theirs,) = read_records(tmp_path / "b" / "logs", "log")
+    found = {path.parent.name: read_records(path, "log") for path in tmp_path.glob("*/logs")}
+    mine, theirs = sorted(
+        (one for records in found.values() for one in records), key=lambda one: one["attributes"]["secret"]
+    )
     assert mine["attributes"] == {"secret": "first", "password": "first"}
     assert theirs["attributes"] == {"secret": "second", "password": "[redacted:field]"}
-
-
-def test_two_applications_that_differ_in_redaction_alone_keep_apart_in_one_directory(
-    tmp_path: Path, service_name: str
-) -> None:
-    first = start("first", tmp_path / "a", service_name)
-    second = start("second", tmp_path / "a", service_name, redact_fields=("password",))
-    end(first)
-    end(second)
-    records = read_records(tmp_path / "a" / "logs", "log")
-    assert sorted(record["attributes"]["password"] for record in records) == ["[redacted:field]", "first"]
+    assert (mine in found["a"], theirs in found[directory]) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +121,16 @@ def test_a_queue_directory_of_which_everything_has_ended_takes_another_configura
     with Logger(configure(directory=tmp_path / "other")) as logger:
         get_logger("late").info("here")
         assert logger.flush()
-    assert [record["message"] for record in read_records(tmp_path / "other", "log")] == ["here"]
+    assert messages(tmp_path / "other") == ["here"]
+
+
+def passwords(config: Config) -> list[str]:
+    """Return what stands in the records that a killed process has left."""
+    return [record["password"] for record in read_records(config.directory, "left")]
+
+
+def messages(directory: Path) -> list[str]:
+    return [record["message"] for record in read_records(directory, "log")]
 
 
 KILLED = """
@@ -153,16 +160,14 @@ def test_what_a_killed_process_left_is_not_written_as_another_configuration_says
     (aside,) = (path for path in config.queue_directory.iterdir() if path.is_dir())
     found = json.loads(run("recover", str(aside), "--directory", str(config.directory), "--json").out)
     assert found["recovered"] == 1
-    assert [record["password"] for record in read_records(config.directory, "left")] == ["hunter2"]
+    assert passwords(config) == ["hunter2"]
 
 
 def test_recover_does_not_write_without_the_redaction_that_the_producers_had(
     configure: Configure, tmp_path: Path
 ) -> None:
-    with Logger(configure(redact_fields=("password",))) as logger:
-        assert logger.flush()
-    queues = str(tmp_path / "queues")
-    done = run("recover", queues, "--directory", str(tmp_path / "segments"))
+    Logger(configure(redact_fields=("password",))).close()
+    done = run("recover", str(tmp_path / "queues"), "--directory", str(tmp_path / "segments"))
     assert done.code == 2
     assert 'redact_fields is ["password"] there and [] here' in done.err
 
@@ -181,7 +186,7 @@ def test_recover_by_the_configuration_in_the_queue_directory_writes_as_the_produ
     assert config.queue_directory is not None
     done = run("recover", str(config.queue_directory), "--config", str(config.queue_directory / "configuration.yaml"))
     assert done.code == 0, done.err
-    assert [record["password"] for record in read_records(config.directory, "left")] == ["hunter2"]
+    assert passwords(config) == ["hunter2"]
 
 
 WAITS = """
@@ -215,26 +220,21 @@ async def serve():
 
 def test_records_made_before_the_first_configuration_wait_for_it(tmp_path: Path, service_name: str) -> None:
     program = WAITS + "\nasyncio.run(serve())\nlogging.info('after')\n"
-    subprocess.run([sys.executable, "-c", program, service_name], cwd=tmp_path, check=True)
+    python(program, tmp_path, service_name)
     assert not (tmp_path / "logs").exists()
     records = read_records(tmp_path / "chosen", "log")
-    assert [record["message"] for record in records] == ["made at import, for [redacted:email]", "after"]
+    assert messages(tmp_path / "chosen") == ["made at import, for [redacted:email]", "after"]
     assert sorted(record["timestamp"] for record in records) == [record["timestamp"] for record in records]
 
 
 def test_what_no_configuration_came_for_is_written_at_exit(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", WAITS], cwd=tmp_path, check=True)
-    assert [record["message"] for record in read_records(tmp_path / "logs", "log")] == [
-        "made at import, for jane@example.com"
-    ]
+    python(WAITS, tmp_path)
+    assert messages(tmp_path / "logs") == ["made at import, for jane@example.com"]
 
 
 def test_records_that_cannot_be_written_at_exit_are_counted_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    environment = {**os.environ, "INFERENCE_LOGGING_QUEUE_DIRECTORY": str(tmp_path / "file")}
-    done = subprocess.run(
-        [sys.executable, "-c", WAITS], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
-    )
+    done = python(WAITS, tmp_path, INFERENCE_LOGGING_QUEUE_DIRECTORY=str(tmp_path / "file"))
     (line,) = done.stderr.splitlines()
     assert line.startswith("inference_logging: 1 records of the application are lost: ")
     assert f"queue_directory={tmp_path / 'file'}" in line
@@ -247,10 +247,7 @@ def test_records_that_wait_are_bounded_and_what_is_above_it_is_counted(tmp_path:
         "from inference_logging import Logger\n"
         "print(Logger.newest().stats()['dropped'])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, service_name], cwd=tmp_path, check=True, capture_output=True, text=True
-    )
-    assert done.stdout == "{'no_queue': {'INFO': 905}}\n"
+    assert python(program, tmp_path, service_name).stdout == "{'no_queue': {'INFO': 905}}\n"
     assert len(read_records(tmp_path / "chosen", "log")) == 4096
 
 
@@ -265,7 +262,7 @@ def test_of_forked_children_the_first_that_is_configured_writes_what_their_paren
         "        sys.exit()\n"
         "    os.waitpid(child, 0)\n"
     )
-    subprocess.run([sys.executable, "-c", program, service_name], cwd=tmp_path, check=True)
+    python(program, tmp_path, service_name)
     assert not (tmp_path / "logs").exists()
     assert len(read_records(tmp_path / "chosen", "log")) == 1
     assert len(read_records(tmp_path / "chosen", "request")) == 3
@@ -278,7 +275,7 @@ def test_a_closed_logger_does_not_silence_one_that_is_open_still(configure: Conf
             assert log.info("to the second")
         assert log.info("to the first")
         assert first.flush()
-        assert [record["message"] for record in read_records(first.config.directory, "log")] == ["to the first"]
+        assert messages(first.config.directory) == ["to the first"]
 
 
 def test_what_is_logged_when_the_last_logger_is_closed_goes_where_that_one_wrote(
@@ -289,9 +286,9 @@ def test_what_is_logged_when_the_last_logger_is_closed_goes_where_that_one_wrote
         f"Logger(Config(directory='chosen', redact_patterns=('email',), service_name={service_name!r})).close()\n"
         "get_logger('app').info('jane@example.com')\n"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    python(program, tmp_path)
     assert not (tmp_path / "logs").exists()
-    assert [record["message"] for record in read_records(tmp_path / "chosen", "log")] == ["[redacted:email]"]
+    assert messages(tmp_path / "chosen") == ["[redacted:email]"]
 
 
 def test_verify_finds_the_queues_by_the_segments_without_the_servers_environment(
@@ -351,7 +348,7 @@ def test_what_another_user_made_of_the_queue_directorys_name_does_not_keep_a_ser
         assert get_logger("app").info("served")
         with Logger(config):
             assert [path.name for path in queue_directories(service_name)] == [f"{taken.name}-2"]
-    assert [record["message"] for record in read_records(tmp_path / "logs", "log")] == ["served"]
+    assert messages(tmp_path / "logs") == ["served"]
     assert (
         f"inference_logging: {taken} is no directory of mode 0700; queues are in {taken}-2" in capsys.readouterr().err
     )
@@ -390,7 +387,7 @@ def test_a_start_names_what_another_configuration_left_and_the_command_that_writ
     assert f'directory is "{config.directory}" there and "{tmp_path / "other"}" here' in line
     command = line.split("`")[1].split()
     assert run(*command[1:]).code == 0
-    assert [record["password"] for record in read_records(config.directory, "left")] == ["hunter2"]
+    assert passwords(config) == ["hunter2"]
     Logger(configure(directory=tmp_path / "other")).close()
     assert capfd.readouterr().err == ""
 

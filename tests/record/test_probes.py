@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +12,13 @@ from fastapi.testclient import TestClient
 
 from inference_logging import Config, ConfigError, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.record.health import Watch
-from tests.kit.signatures import Configure, Message
-from tests.kit.support import Client, answer, http_scope, read_records, replying, wait_until
+from tests.kit.signatures import Configure
+from tests.kit.support import Client, answer, http_scope, read_records, replying, serve_one, wait_until
 
 Start = Callable[..., tuple[TestClient, Config]]
 
 READY, LIVE = "/health/logging", "/health/logging/live"
+UNHEARD = {"listener": "external", "drain_deadline_s": 0}
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_an_idle_logger_is_ready_and_alive_and_says_who_listens(start: Start) ->
 
 def test_readiness_turns_at_the_threshold_says_why_and_comes_back_when_half_is_cleared(start: Start) -> None:
     # Nobody listens, so the records stay; then a second logger of the same directory does.
-    client, config = start(listener="external", health_backlog_records=100, drain_deadline_s=0)
+    client, config = start(health_backlog_records=100, **UNHEARD)
     backlog(99)
     response = client.get(READY)
     assert (response.status_code, response.json()["status"]) == (200, "pressured")
@@ -92,6 +92,7 @@ def test_readiness_turns_at_the_threshold_says_why_and_comes_back_when_half_is_c
     assert body["listener"]["configured"] == "external"
     assert body["listener"]["leader"] == "nobody"
     assert client.get(LIVE).status_code == 200, "no restart would repair that"
+    assert client.get("/").json() == "served"
 
     with Logger(config.model_copy(update={"listener": "thread"})) as listening:
         assert listening.flush()
@@ -101,7 +102,7 @@ def test_readiness_turns_at_the_threshold_says_why_and_comes_back_when_half_is_c
 
 
 def test_a_queue_half_full_of_bytes_is_not_ready(start: Start) -> None:
-    client, _ = start(listener="external", drain_deadline_s=0)
+    client, _ = start(**UNHEARD)
     log = get_logger("app")
     for _ in range(11):
         assert log.info("x" * 50_000)
@@ -110,56 +111,40 @@ def test_a_queue_half_full_of_bytes_is_not_ready(start: Start) -> None:
     assert body["reasons"][0].startswith("52% of a queue's bytes are in use; degraded from 50%")
 
 
-def test_the_server_serves_while_readiness_says_503(start: Start) -> None:
-    client, _ = start(listener="external", health_backlog_records=1, drain_deadline_s=0)
-    backlog(5)
-    assert client.get(READY).status_code == 503
-    assert client.get("/").json() == "served"
-
-
-def test_health_requests_are_not_recorded(start: Start) -> None:
-    client, _ = start(listener="external", drain_deadline_s=0)
-    for path in (READY, LIVE) * 2:
-        assert client.get(path).json()["backlog_records"] == 0
+def test_health_requests_are_not_recorded_and_the_backlog_of_every_process_of_the_directory_counts(
+    start: Start,
+) -> None:
+    client, config = start(**UNHEARD)
+    other = Logger(config.model_copy(update={"flush_records": 7}))
+    emit = other.event("e", ["n"])
+    for accepted in (0, 7):
+        assert all(emit(number) for number in range(accepted))
+        assert [client.get(path).json()["backlog_records"] for path in (READY, LIVE) * 2] == [accepted] * 4
+    other.close()
 
 
 @pytest.mark.parametrize("path", [READY, LIVE])
 def test_other_methods_are_answered_as_starlette_does(start: Start, path: str) -> None:
     client, _ = start()
-    head, get = client.head(path), client.get(path)
-    assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["content-type"] == "application/json"
-    assert int(head.headers["content-length"]) > 100
-    assert get.status_code == 200
+    server = Client()  # One that takes nothing away from an answer to HEAD.
+    serve_one(client.app, http_scope(path, "HEAD"), server)
+    begin, body = server.sent
+    headers = dict(begin["headers"])
+    assert (begin["status"], body["body"], headers[b"content-type"]) == (200, b"", b"application/json")
+    assert int(headers[b"content-length"]) > 100
+    assert client.get(path).status_code == 200
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         response = client.request(method, path)
-        assert (response.status_code, response.headers["allow"], response.text) == (
-            405,
-            "GET, HEAD",
-            "Method Not Allowed",
-        )
+        assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
+        assert response.text == "Method Not Allowed"
 
 
-def test_an_answer_to_head_has_no_body(configure: Configure) -> None:
-    middleware = InferenceLoggingMiddleware(replying(*answer(b"x")), config=configure())
-    client = Client()
-    asyncio.run(middleware(http_scope(READY, "HEAD"), client.receive, client.send))
-    start, body = client.sent
-    assert (start["status"], body["body"]) == (200, b"")
-    assert int(dict(start["headers"])[b"content-length"]) > 100
-    middleware._close()
-
-
-def test_the_paths_are_configurable_and_the_applications_own_route_is_left_alone(start: Start) -> None:
-    client, _ = start(health_path="/ready", liveness_path="/live")
-    assert client.get("/ready").json()["status"] == "ok"
-    assert client.get("/live").json()["status"] == "ok"
-    assert client.get(READY).json() == "the application's own"
-    assert client.get(LIVE).status_code == 404
-
-
-def test_an_empty_path_switches_a_route_off(start: Start) -> None:
-    client, _ = start(health_path="", liveness_path="")
+@pytest.mark.parametrize("paths", [("/ready", "/live"), ("", "")], ids=["others", "none"])
+def test_the_paths_are_configurable_and_the_applications_own_route_is_left_alone(
+    start: Start, paths: tuple[str, str]
+) -> None:
+    client, _ = start(health_path=paths[0], liveness_path=paths[1])
+    assert [client.get(path).json()["status"] for path in paths if path] == ["ok"] * len([*filter(None, paths)])
     assert client.get(READY).json() == "the application's own"
     assert client.get(LIVE).status_code == 404
 
@@ -169,15 +154,6 @@ def test_two_routes_of_one_path_are_refused_by_name(configure: Configure, name: 
     with pytest.raises(ConfigError) as caught:
         configure(health_path="/x", **{name: "/x"})
     assert caught.value.problems == (f"health_path='/x': must be another path than {name}",)
-
-
-def test_the_backlog_of_every_process_of_the_directory_counts(start: Start, configure: Configure) -> None:
-    client, config = start(listener="external", drain_deadline_s=0)
-    other = Logger(config.model_copy(update={"flush_records": 7}))
-    emit = other.event("e", ["n"])
-    assert all(emit(number) for number in range(7))
-    assert client.get(READY).json()["backlog_records"] == 7
-    other.close()
 
 
 # --- the server's own route ------------------------------------------------------------------------------------------
@@ -196,9 +172,7 @@ def test_a_wrapped_answer_is_the_servers_with_our_state_added(start: Start, mode
 def test_a_wrapped_answer_turns_only_where_that_is_configured(
     start: Start, mode: str, status: int, retry_after: str | None
 ) -> None:
-    client, _ = start(
-        wrap_health_path="/health", wrap_health=mode, listener="external", health_backlog_records=4, drain_deadline_s=0
-    )
+    client, _ = start(wrap_health_path="/health", wrap_health=mode, health_backlog_records=4, **UNHEARD)
     backlog(3)
     response = client.get("/health")
     assert (response.status_code, response.headers["inference-logging-state"]) == (200, "pressured")
@@ -210,9 +184,7 @@ def test_a_wrapped_answer_turns_only_where_that_is_configured(
 
 
 def test_an_answer_of_the_server_that_is_not_2xx_is_never_changed(start: Start) -> None:
-    client, _ = start(
-        wrap_health_path="/ill", wrap_health="status", listener="external", health_backlog_records=1, drain_deadline_s=0
-    )
+    client, _ = start(wrap_health_path="/ill", wrap_health="status", health_backlog_records=1, **UNHEARD)
     backlog(1)
     response = client.get("/ill")
     assert (response.status_code, response.content, response.headers["retry-after"]) == (500, b"ill", "77")
@@ -220,20 +192,16 @@ def test_an_answer_of_the_server_that_is_not_2xx_is_never_changed(start: Start) 
 
 
 def test_a_wrapped_message_of_the_application_is_copied_not_changed(configure: Configure) -> None:
-    messages = answer(b"well")
-    before = json.dumps(messages, default=repr)
+    messages, client = answer(b"well"), Client()
     app = InferenceLoggingMiddleware(replying(*messages), config=configure(wrap_health_path="/health"))
-    client = Client()
-    asyncio.run(app(http_scope("/health"), client.receive, client.send))
+    serve_one(app, http_scope("/health"), client)
     assert (b"inference-logging-state", b"ok") in client.sent[0]["headers"]
-    assert json.dumps(messages, default=repr) == before
+    assert messages == answer(b"well")
     app._close()
 
 
 def test_what_is_recorded_of_a_wrapped_request_is_the_servers_own_answer(start: Start) -> None:
-    client, config = start(
-        wrap_health_path="/", wrap_health="status", listener="external", health_backlog_records=1, drain_deadline_s=0
-    )
+    client, config = start(wrap_health_path="/", wrap_health="status", health_backlog_records=1, **UNHEARD)
     backlog(1)
     assert client.get("/").status_code == 503
     with Logger(config.model_copy(update={"listener": "thread"})) as listening:
@@ -248,16 +216,13 @@ def test_without_a_logger_readiness_says_closed_and_liveness_does_not_ask_for_a_
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     config = configure(queue_directory=tmp_path / "file", wrap_health_path="/health", wrap_health="header")
-    middleware = InferenceLoggingMiddleware(replying(*answer(b"x")), config=config)
-
-    async def serve(path: str) -> list[Message]:
-        client = Client()
-        await middleware(http_scope(path), client.receive, client.send)
-        return client.sent
-
+    middleware, sent = InferenceLoggingMiddleware(replying(*answer(b"x")), config=config), {}
+    for path in (READY, LIVE, "/health"):
+        serve_one(middleware, http_scope(path), client := Client())
+        sent[path] = client.sent
     for path, status in ((READY, 503), (LIVE, 200)):
-        start, body = asyncio.run(serve(path))
+        start, body = sent[path]
         assert (start["status"], json.loads(body["body"])["status"]) == (status, "closed")
-    start, _ = asyncio.run(serve("/health"))
+    start, _ = sent["/health"]
     assert (start["status"], dict(start["headers"])[b"inference-logging-state"]) == (200, b"closed")
     assert "requests are NOT recorded" in capfd.readouterr().err

@@ -83,7 +83,7 @@ def test_what_is_asked_is_taken_or_refused_as_the_standard_says(
     proxying: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with raw(answers(HELLO)) as server:
-        proxy = proxying(server.port)
+        proxy = proxying(server.port, "--header-timeout", "5")
         found = {name: status_of(exchange(proxy.port, case.request)) for name, case in CASES.items()}
     lines = [f"{name:<40} RFC {case.source:<12} {case.status} {found[name]}" for name, case in CASES.items()]
     with capsys.disabled():

@@ -108,8 +108,7 @@ def test_a_request_that_fails_has_the_exception_behind_all_else(recorded: Record
 
 
 def test_a_request_that_does_not_fail_has_none(recorded: Recorded) -> None:
-    recorded.serve(replying(*answer(b"x")))
-    assert not set(recorded.request()) & set(TEXTS)
+    assert not set(recorded.request_of(replying(*answer(b"x")))) & set(TEXTS)
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError("stopped"), GeneratorExit()])
@@ -243,6 +242,6 @@ def test_the_type_alone_can_be_kept(recording: Recording, way: Callable[[Recorde
 def test_of_a_client_that_forbids_captures_the_type_alone_is_kept(
     recorded: Recorded, value: bytes, kept: tuple[str, ...]
 ) -> None:
-    with pytest.raises(RouteError):
-        recorded.serve(failing, http_scope("/fail", headers=[(b"x-no-capture", value)]))
-    assert tuple(name for name in recorded.request() if name in TEXTS) == kept
+    scope = http_scope("/fail", headers=[(b"x-no-capture", value)])
+    record = recorded.request_of(failing, scope, raises=RouteError)
+    assert tuple(name for name in record if name in TEXTS) == kept

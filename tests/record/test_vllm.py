@@ -116,8 +116,7 @@ def test_the_usage_of_the_answer_goes_before_the_engines(recorded: Recorded, mod
 def test_a_request_that_did_not_get_to_generating_has_nothing_of_the_engine(
     recorded: Recorded, modules: object
 ) -> None:
-    recorded.serve(replying(*answer(b"{}", status=404)), chat(application()), body_messages(b"{}"))
-    record = recorded.request()
+    record = recorded.request_of(replying(*answer(b"{}", status=404)), chat(application()), body_messages(b"{}"))
     assert record["http.response.status_code"] == 404
     assert not [key for key in record if key.startswith("engine.") or key == "usage_source"]
 
