@@ -11,9 +11,9 @@ FUZZ_TARGETS := queue_file record extract redact events heads
 FUZZ_SECONDS := 600
 
 # What the other half of the core can change: its tests, and those of processes that start, fork, end and are killed.
-PORTABLE_TESTS := tests/crash tests/c/test_c.py tests/cli/test_usage.py tests/project/test_public.py $(patsubst \
+PORTABLE_TESTS := tests/crash tests/c/test_c.py $(patsubst \
 	%,tests/record/test_%.py,audit audit_forms audit_tampering control flight_recorder forks health hostile_sockets \
-	housekeeping keywords lifespan listen listen_each listener_binary logger metrics_prometheus no_room processes recover \
+	housekeeping lifespan listen listen_each listener_binary logger metrics_prometheus no_room processes recover \
 	recover_copies)
 # A copy of the checkout, so that the package has the portable core there and keeps its own here.
 test-portable: build ## Run what depends on the platform with the half of the core that macOS has

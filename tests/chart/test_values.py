@@ -228,10 +228,7 @@ def test_a_value_that_is_unknown_or_of_another_type_is_refused_and_named(values:
             {"config": {"flush_interval_s": "0.3"}},
             "config.flush_interval_s=0.3: a text, as --set makes of it; write --set-json config.flush_interval_s=0.3",
         ),
-        (
-            {"config": {"advanced": {"ship_retry_s": "1.5"}}},
-            "write --set-json config.advanced.ship_retry_s=1.5",
-        ),
+        ({"config": {"advanced": {"ship_retry_s": "1.5"}}}, "write --set-json config.advanced.ship_retry_s=1.5"),
         (
             {"config": yaml.safe_load("engine_records: on")},
             'config.engine_records=true: must be one of "off", "on". YAML reads on as true; write engine_records: "on"',

@@ -33,7 +33,8 @@ _FIGURES: Final = "crash figures"
 def play(request: pytest.FixtureRequest, configure: Configure) -> Play:
     """Play a script, each time with directories of its own, until enough is killed; judge each time; keep the figures.
 
-    Whatever parameter of the configuration is given is as given.
+    Whatever parameter of the configuration is given is as given. A slow script has ``usual_kills``: fewer, unless
+    CRASH_KILLS says how many.
     """
     request.node.add_report_section("call", "crash", f"CRASH_SEED={SEED} CRASH_KILLS={KILLS}")
     name = request.node.name
@@ -43,12 +44,14 @@ def play(request: pytest.FixtureRequest, configure: Configure) -> Play:
         produce: Produce = produce,
         recover: Callable[[Config], object] = lambda config: None,
         judge: Callable[..., Figures] = judge,
+        usual_kills: int = KILLS,
         **parameters: Any,
     ) -> Figures:
         figures, seeds = Figures(), random.Random(f"{SEED} {name}")
-        while figures.kills < KILLS:
+        kills = KILLS if "CRASH_KILLS" in os.environ else usual_kills
+        while figures.kills < kills:
             config = configure(**parameters)
-            with Stage(config, seeds.randrange(1 << 32), min(KILLS, _KILLS_OF_AN_ACT), produce) as stage:
+            with Stage(config, seeds.randrange(1 << 32), min(kills, _KILLS_OF_AN_ACT), produce) as stage:
                 script(stage)
                 stage.end()
                 recover(config)

@@ -272,8 +272,7 @@ def test_an_example_says_in_forty_lines_what_it_shows_and_how_to_run_it(name: st
     text = readme(name)
     assert len(text.splitlines()) <= 40
     assert re.search(r"^```sh(ell)?\n", text, flags=re.MULTILINE)
-    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    sentences = re.split(r"(?<=[.:;?!])\s+|\n\n", prose)
+    sentences = re.split(r"(?<=[.:;?!])\s+|\n\n", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []
 
 

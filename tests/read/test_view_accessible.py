@@ -96,8 +96,7 @@ def test_the_theme_is_chosen_and_kept(browser: Browser, client: Client) -> None:
 def test_a_region_of_a_heat_map_is_a_filter(browser: Browser, client: Client) -> None:
     with window(browser, client.serving.url) as page:
         page.open("#/overview")
-        plot = page.page.locator("[data-kind=heatmap] .u-over").first
-        place = plot.bounding_box()
+        place = page.page.locator("[data-kind=heatmap] .u-over").first.bounding_box()
         assert place is not None
         page.page.mouse.move(place["x"] + place["width"] * 0.2, place["y"] + place["height"] * 0.2)
         page.page.mouse.down()
@@ -119,8 +118,7 @@ def test_all_files_together_are_small_and_name_no_other_server() -> None:
     for path in own:
         text = path.read_text()
         assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), path
-        loads = re.findall(r"""(?:src|href|from|import|url)\s*[=(]?\s*["'(](https?:)?//""", text)
-        assert loads == [], path
+        assert re.findall(r"""(?:src|href|from|import|url)\s*[=(]?\s*["'(](https?:)?//""", text) == [], path
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +149,7 @@ def press(page: Window, *keys: str) -> None:
 def test_the_help_names_each_command_and_escape_closes_it(page: Window) -> None:
     press(page, "?")
     keys = [" ".join(text.split()) for text in page.page.locator("dialog tbody th").all_inner_texts()]
-    tested = ["/", "t", "j", "k", "Enter", "o", "Esc", "p", "x", "g r", "g o", "g c", "g l", "?"]
-    assert keys == tested
+    assert keys == ["/", "t", "j", "k", "Enter", "o", "Esc", "p", "x", "g r", "g o", "g c", "g l", "?"]
     press(page, "Escape")
     expect(page.page.locator("dialog")).to_have_count(0)
 

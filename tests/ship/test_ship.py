@@ -104,7 +104,7 @@ def test_a_shipper_that_is_killed_again_and_again_sends_every_record_and_a_batch
     config = configure(
         directory=tmp_path / "segments", rotate_bytes=65536, compress="zstd", compress_keep_segments=1, quota_bytes=0
     )
-    dice, kills, batch = random.Random(7), 8, 20
+    dice, kills, batch = random.Random(7), 4, 20
     with Logger(config):
         for _ in range(kills):
             shipper = start("--to", collector.url, ship_batch_records=batch)
