@@ -93,7 +93,7 @@ def expected(by_key: Mapping[str, Mapping[str, Any]], where: Iterable[str]) -> s
     return {key for key, record in by_key.items() if all(condition.holds(record) for condition in parsed)}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(st.lists(records, min_size=1, max_size=12), st.data(), st.booleans())
 def test_conditions_find_what_python_finds(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], data: st.DataObject, compressed: bool
