@@ -37,7 +37,8 @@ def program(installed: Path) -> Path:
 def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the program that the documentation shows."""
     source = tmp_path_factory.mktemp("documented") / "program.c"
-    source.write_text((HERE.parents[1] / "docs" / "c.md").read_text().split("```c\n")[1].split("```")[0])
+    text = (HERE.parents[1] / "docs" / "c.md").read_text()
+    source.write_text(text.split("```c\n")[1].split("```")[0])
     return source
 
 
@@ -155,7 +156,8 @@ def test_a_killed_program_has_lost_nothing_that_was_accepted(program: Path, conf
     counted = Counter(record["boot_id"] for record in read_records(config.directory, "c.counted"))
     assert len(counted) == 5
     assert counted.total() >= accepted
-    assert [record["outcome"] for record in read_records(config.directory, "request")] == ["process_died"] * 5
+    died = [record["outcome"] for record in read_records(config.directory, "request")]
+    assert died == ["process_died"] * 5
 
 
 def test_c_and_python_share_a_listener(program: Path, configure: Configure) -> None:
@@ -253,7 +255,8 @@ def test_the_library_exports_its_functions_with_their_version_and_nothing_else(i
     exported = {words[7] for words in defined if words[4] in ("GLOBAL", "WEAK") and words[6] not in ("UND", "ABS")}
     declared = set(re.findall(r"\b(inferlog_\w+)\(", (LIBRARY / "include" / "inferlog.h").read_text()))
     helpers = {"absent", "bool", "bytes", "double", "int", "string", "text_of", "uint", "value_of"}
-    assert exported == {f"{name}@@INFERLOG_1" for name in (declared - {f"inferlog_{name}" for name in helpers})}
+    functions = declared - {f"inferlog_{name}" for name in helpers}
+    assert exported == {f"{name}@@INFERLOG_1" for name in functions}
 
 
 def test_a_program_asks_for_the_version_that_it_was_linked_with(program: Path) -> None:
@@ -313,7 +316,8 @@ def test_a_model_and_its_tensors_are_on_record(model: Path, configure: Configure
 def test_an_inference_that_the_process_does_not_survive_names_its_model(model: Path, configure: Configure) -> None:
     config = configure()
     configuration = configuration_file(config, config.directory.parent / "configuration.json")
-    assert subprocess.run([model, "died", configuration], timeout=180, check=False).returncode == -signal.SIGKILL
+    ended = subprocess.run([model, "died", configuration], timeout=180, check=False)
+    assert ended.returncode == -signal.SIGKILL
     assert_books_balance(config)
     (record,) = read_records(config.directory, "request")
     assert (record["outcome"], record["triton.model_name"]) == ("process_died", "dying")

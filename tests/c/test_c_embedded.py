@@ -315,7 +315,8 @@ class Instrumented:
         cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
         if cargo is None or shutil.which("cc") is None:
             pytest.skip("needs cargo and a C compiler")
-        asked = [str(Path(cargo).with_name("rustc")), "+nightly", "--print", "sysroot", "--print", "host-tuple"]
+        rustc = Path(cargo).with_name("rustc")
+        asked = [str(rustc), "+nightly", "--print", "sysroot", "--print", "host-tuple"]
         said = subprocess.run(asked, capture_output=True, text=True, check=False)
         if said.returncode != 0:
             pytest.skip("needs nightly Rust: rustup toolchain install nightly")
@@ -352,7 +353,8 @@ def instrumented() -> Instrumented:
 
 def raced(program: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a program with the few suppressions."""
-    environment = os.environ | {"TSAN_OPTIONS": f"suppressions={SOURCES / 'tsan.supp'} exitcode={FOUND} history_size=6"}
+    options = f"suppressions={SOURCES / 'tsan.supp'} exitcode={FOUND} history_size=6"
+    environment = os.environ | {"TSAN_OPTIONS": options}
     line = [program, *arguments]
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
 

@@ -225,13 +225,14 @@ def test_each_inference_is_on_record(pipeline: Path, model: Path, configure: Con
     *inferences, refused = read_records(config.directory, "request")
     assert len(inferences) == COUNT
     image = {"name": "image", "datatype": "FP32", "shape": [1, 64], "bytes": 256}
+    probabilities = {"name": "probabilities", "datatype": "FP32", "shape": [1, 10], "bytes": 40}
     expected = {
         "outcome": "ok",
         "triton.model_name": "digits",
         "triton.model_version": "3",
         "triton.model_instance_name": "cpu",
         "triton.inputs": [image],
-        "triton.outputs": [{"name": "probabilities", "datatype": "FP32", "shape": [1, 10], "bytes": 40}],
+        "triton.outputs": [probabilities],
     }
     for record in inferences:
         assert {name: record.get(name) for name in expected} == expected

@@ -141,9 +141,10 @@ JSON = st.recursive(
 
 def is_harmless(text: str) -> bool:
     # Cc: control characters, Cf: invisible and reordering ones, Zl and Zp: line breaks, Cs: not encodable.
-    return not [
+    bad = [
         c for c in text if unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs") or unicodedata.bidirectional(c) in BIDI
     ]
+    return not bad
 
 
 BIDI = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
@@ -183,8 +184,11 @@ def test_ordinary_text_of_any_language_stays_as_it_is() -> None:
 
 
 def test_a_word_that_could_be_taken_for_several_is_quoted() -> None:
-    assert (word("a b"), word(""), word('say "x"')) == ('"a b"', '""', r'"say \"x\""')
-    assert (word("a=b"), word(r"a\u001b")) == ('"a=b"', r'"a\\u001b"')
+    assert word("a b") == '"a b"'
+    assert word("") == '""'
+    assert word('say "x"') == r'"say \"x\""'
+    assert word("a=b") == '"a=b"'
+    assert word(r"a\u001b") == r'"a\\u001b"'
 
 
 def test_a_character_outside_of_the_basic_plane_is_escaped_as_json_has_it() -> None:

@@ -74,7 +74,8 @@ def test_every_command_takes_a_configuration_file_and_a_service_name(name: str) 
     command = root.get_command(click.Context(root), name)
     assert command is not None
     options = {option: parameter.name for parameter in command.params for option in parameter.opts}
-    assert (options["--config"], options["--service-name"]) == ("config_file", "service_name")
+    assert options["--config"] == "config_file"
+    assert options["--service-name"] == "service_name"
 
 
 @pytest.mark.parametrize("command", READING)
@@ -95,7 +96,8 @@ WRITING = {
 
 @pytest.mark.parametrize("option", WRITING)
 def test_a_file_in_a_folder_that_does_not_exist_is_refused_before_anything_is_read(option: str, tmp_path: Path) -> None:
-    assert f"the folder '{tmp_path}/none' does not exist" in refused(*WRITING[option], str(tmp_path / "none" / "file"))
+    said = refused(*WRITING[option], str(tmp_path / "none" / "file"))
+    assert f"the folder '{tmp_path}/none' does not exist" in said
     (tmp_path / "none").touch()
     assert f"'{tmp_path}/none' is not a folder" in refused(*WRITING[option], str(tmp_path / "none" / "file"))
 
@@ -278,8 +280,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "new.yaml").write_text("version: 1\nservice_name: inference\nsample_ratio: 0.1\n")
     (made / "logs").mkdir()
     records = [request(second, "error" if second == 3 else "ok", duration_s=second) for second in range(10)]
-    more = log(11, "hello", trace_id="4bf92f3577b34da6a3ce929d0e0e4736", attributes={"n": 1, "stream": True})
-    (made / "logs" / "latest").symlink_to(write_segment(made / "logs", [*records, more], prefix="inference").name)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    more = log(11, "hello", trace_id=trace, attributes={"n": 1, "stream": True})
+    segment = write_segment(made / "logs", [*records, more], prefix="inference")
+    (made / "logs" / "latest").symlink_to(segment.name)
     scripts = made / "bin"
     scripts.mkdir()
     command = scripts / "inference-logging"

@@ -66,7 +66,8 @@ def test_while_servers_run_their_queues_are_part_of_the_books(config: Config) ->
         for number in range(100):
             assert get_logger("t").info("n", n=number)
         report = found(config)
-        assert (report["problems"], report["totals"]["accepted"]) == ([], 100)
+        assert report["problems"] == []
+        assert report["totals"]["accepted"] == 100
         assert logger.flush()
         report = found(config)
         assert (report["totals"]["written"], report["processes"][0]["state"]) == (100, "alive")
@@ -230,7 +231,8 @@ def test_the_audit_lane_is_verified_with_its_chain_and_its_key(configure: Config
 def test_a_service_is_verified_with_its_audit_lane_wherever_that_is(
     configure: Configure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(audit="on", audit_directory=(tmp_path / "elsewhere"))
+    elsewhere = tmp_path / "elsewhere"
+    config = configure(audit="on", audit_directory=elsewhere)
     for name in ("directory", "queue_directory", "audit_directory"):
         monkeypatch.setenv(f"INFERENCE_LOGGING_{name.upper()}", str(getattr(config, name)))
     with Logger(config) as logger:

@@ -93,7 +93,8 @@ def test_a_block_of_yaml_is_read_by_what_it_is_for(page: str, _language: str, te
         assert set(read["metadata"]["annotations"]) <= known
     elif "components" in read:
         component = CHART / read["components"][0].removeprefix("inference-logging/helm/")
-        assert yaml.safe_load((component / "kustomization.yaml").read_text(encoding="utf-8"))["kind"] == "Component"
+        made = yaml.safe_load((component / "kustomization.yaml").read_text(encoding="utf-8"))
+        assert made["kind"] == "Component"
         assert read["images"][0]["name"] in "".join(path.read_text("utf-8") for path in component.glob("*.yaml"))
     elif "dependencies" in read:
         (chart,) = read["dependencies"]
@@ -112,7 +113,8 @@ def test_a_block_of_yaml_is_read_by_what_it_is_for(page: str, _language: str, te
 def are_values(values: dict[str, Any], chart: Path) -> None:
     """Check values of a chart by its schema, over its defaults."""
     schema = json.loads((chart / "values.schema.json").read_text(encoding="utf-8"))
-    jsonschema.validate(merged(yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8")), values), schema)
+    defaults = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(merged(defaults, values), schema)
 
 
 def is_a_configuration(text: str, place: Path) -> None:
@@ -139,7 +141,8 @@ def test_a_block_of_json_is_read_by_what_it_is_for(page: str, _language: str, te
 @pytest.mark.parametrize("page", ["docs/triton.md", "docs/vllm.md"])
 def test_a_part_of_a_record_has_fields_of_it(page: str) -> None:
     text = shown(page)
-    assert set(PART.findall(text)) - {"name", "datatype", "shape", "bytes"} <= FIELDS
+    of_tensors = {"name", "datatype", "shape", "bytes"}
+    assert set(PART.findall(text)) - of_tensors <= FIELDS
     assert len(PART.findall(text)) > 5
 
 

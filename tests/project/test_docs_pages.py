@@ -272,7 +272,8 @@ def test_an_example_says_in_forty_lines_what_it_shows_and_how_to_run_it(name: st
     text = readme(name)
     assert len(text.splitlines()) <= 40
     assert re.search(r"^```sh(ell)?\n", text, flags=re.MULTILINE)
-    sentences = re.split(r"(?<=[.:;?!])\s+|\n\n", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    sentences = re.split(r"(?<=[.:;?!])\s+|\n\n", prose)
     assert [sentence for sentence in sentences if len(sentence.split()) > 30] == []
 
 

@@ -159,7 +159,8 @@ def base(storage: Storage) -> str:
 @pytest.fixture(scope="module")
 def tools(storage: Storage, base: str, tmp_path_factory: pytest.TempPathFactory) -> Image:
     """Build the Dockerfile's last stage."""
-    return storage.build("tools", furnished(tmp_path_factory.mktemp("context")), "--build-arg", f"BASE={base}")
+    context = furnished(tmp_path_factory.mktemp("context"))
+    return storage.build("tools", context, "--build-arg", f"BASE={base}")
 
 
 @pytest.mark.images
@@ -177,7 +178,8 @@ def test_the_tools_ship_verify_and_read(tools: Image, volume: Path, config: Conf
     assert {f"n {n}" for n in range(100)} <= set(collector.messages())
     assert "100" in tools.run("inference-logging", "verify", **own)
     assert "n 99" in tools.run("inference-logging", "tail", str(config.directory), **own)
-    assert "100" in tools.run("inference-logging", "query", "SELECT count(*) FROM logs", **own)
+    counted = tools.run("inference-logging", "query", "SELECT count(*) FROM logs", **own)
+    assert "100" in counted
 
 
 # --- a fresh machine -------------------------------------------------------------------------------------------------

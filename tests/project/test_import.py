@@ -100,7 +100,8 @@ def test_the_first_request_after_a_lifespan_imports_nothing(tmp_path: Path) -> N
     places = {"DIRECTORY": "logs", "QUEUE_DIRECTORY": "queues"}
     variables = {f"INFERENCE_LOGGING_{name}": str(tmp_path / path) for name, path in places.items()}
     started = loaded(f"{SERVED}\nasyncio.run(serve(0))", **variables)
-    assert sorted(loaded(f"{SERVED}\nasyncio.run(serve(1))", **variables) - started) == []
+    served = loaded(f"{SERVED}\nasyncio.run(serve(1))", **variables)
+    assert sorted(served - started) == []
     assert "inference_logging.record.config" in started
 
 
@@ -131,13 +132,15 @@ def test_every_public_name_can_be_imported_and_is_the_one_of_its_module() -> Non
 
 
 def test_the_version_is_that_of_the_core() -> None:
-    match = re.search(r'^version = "(.+)"$', (ROOT / "native" / "Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    text = (ROOT / "native" / "Cargo.toml").read_text(encoding="utf-8")
+    match = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
     assert match is not None
     assert inference_logging.__version__ == match[1]
 
 
 def test_what_is_to_be_installed_is_named_as_it_is_published() -> None:
-    match = re.search(r'^name = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    match = re.search(r'^name = "(.+)"$', project, re.MULTILINE)
     assert match is not None
     assert str(MissingExtraError("a", "b", "cli")) == f"a needs b: pip install '{match[1]}[cli]'"
     pages = (ROOT / name for name in ("README.md", "helm/README.md", "helm/values.yaml", "Dockerfile"))
@@ -201,8 +204,10 @@ def test_every_package_of_an_extra_is_imported_by_the_package() -> None:
     needed = re.findall(r'^    "([a-z0-9-]+)', extras, re.MULTILINE)
     assert {"duckdb", "prometheus-client", "rich"} <= set(needed)
     sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
-    assert [
+    modules = {name: name.replace("-", "[_.]") for name in needed}
+    unused = [
         name
-        for name, module in {name: name.replace("-", "[_.]") for name in needed}.items()
+        for name, module in modules.items()
         if not re.search(rf"^ *(import|from) {module}\b", sources, re.MULTILINE)
-    ] == []
+    ]
+    assert unused == []

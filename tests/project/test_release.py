@@ -61,7 +61,8 @@ def version(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_release_has_one_version_everywhere_a_tag_and_its_entries(checkout: Path) -> None:
     done = version(checkout, "9.8.7")
     assert done.returncode == 0, done.stderr
-    assert (git(checkout, "tag").split(), git(checkout, "status", "--porcelain")) == (["v9.8.7"], "")
+    assert git(checkout, "tag").split() == ["v9.8.7"]
+    assert git(checkout, "status", "--porcelain") == ""
     for chart in (checkout / "helm", checkout / "helm" / "library"):
         head = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
         assert (head["version"], head["appVersion"]) == ("9.8.7", "9.8.7")
@@ -244,7 +245,8 @@ def wheels(tmp_path: Path) -> list[Path]:
     """Return wheels in the order of their names, as a release has them."""
     platforms = f"manylinux2014_{MACHINE}.manylinux_2_17_{MACHINE}"
     tags = ["cp310-abi3", f"{OWN}-{OWN}", "cp39-cp39"]
-    for name in [*(f"inferlog-1.0-{tag}-{platforms}.whl" for tag in tags), "inferlog-1.0-cp310-abi3-win_amd64.whl"]:
+    names = [*(f"inferlog-1.0-{tag}-{platforms}.whl" for tag in tags), "inferlog-1.0-cp310-abi3-win_amd64.whl"]
+    for name in names:
         (tmp_path / name).touch()
     return sorted(tmp_path.iterdir())
 
@@ -335,14 +337,15 @@ def test_a_test_that_fails_for_want_of_a_package_is_skipped_and_no_other(tmp_pat
     (tmp_path / "shared.py").write_text("from absent import part\n")
     (tmp_path / "test_mistaken.py").write_text("import nowhere\n")
     command = [sys.executable, "-m", "pytest", "-q", "-rsfE", "-p", "lacking_tests", "-p", "no:cacheprovider", "."]
+    environment = {
+        **os.environ,
+        "LACKING": "absent,other",
+        "PYTHONPATH": os.pathsep.join([str(Path(musl.__file__).parent), str(tmp_path)]),
+    }
     done = subprocess.run(
         [*command, "--continue-on-collection-errors"],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "LACKING": "absent,other",
-            "PYTHONPATH": os.pathsep.join([str(Path(musl.__file__).parent), str(tmp_path)]),
-        },
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

@@ -134,11 +134,13 @@ def test_a_bill_of_materials_is_taken_out_of_the_wheel_and_judged_by_its_schema(
     import sbom
 
     good = json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": []})
-    assert sbom.crates(
-        wheel(tmp_path, ("inferlog-1.dist-info/sboms/inferlog.cyclonedx.json", good, 0o644), ("a.json", "{}", 0o644))
-    ) == {"inferlog-manylinux_2_17_x86_64.cdx.json": good}
+    built = wheel(
+        tmp_path, ("inferlog-1.dist-info/sboms/inferlog.cyclonedx.json", good, 0o644), ("a.json", "{}", 0o644)
+    )
+    assert sbom.crates(built) == {"inferlog-manylinux_2_17_x86_64.cdx.json": good}
     assert sbom.judge(good) is None
-    assert "'one' is not of type 'integer'" in str(sbom.judge(good.replace('"version": 1', '"version": "one"')))
+    bad = good.replace('"version": 1', '"version": "one"')
+    assert "'one' is not of type 'integer'" in str(sbom.judge(bad))
 
 
 ROOT = Path(__file__).parents[2]

@@ -81,7 +81,8 @@ def log(config: Config) -> None:
         assert_type(error.errno, int | None)
         return
     with logger:
-        assert_type(logger.event("engine.step", ["running", "shape"], severity="WARN")(3, Json("[1, 2]")), bool)
+        step = logger.event("engine.step", ["running", "shape"], severity="WARN")
+        assert_type(step(3, Json("[1, 2]")), bool)
         assert_type(logger.flush(1.0), bool)
         assert_type(logger.stats(), dict[str, Any])
         assert_type(logger.backlog_records(), int)
@@ -103,7 +104,8 @@ def parallel(config: Config) -> ParslLogging:
 
 async def decide(logger: Logger) -> bool:
     """Make records of the audit lane."""
-    assert_type(logger.event("billing.tokens", ["user", "count"], lane="audit")("alice", 12), bool)
+    tokens = logger.event("billing.tokens", ["user", "count"], lane="audit")
+    assert_type(tokens("alice", 12), bool)
     try:
         assert_type(await logger.committed(), bool)
         return assert_type(await get_logger(__name__).audit("policy.decision", allowed=True), bool)

@@ -60,7 +60,8 @@ def test_the_page_of_sizes_says_what_a_request_takes_in_queue_and_segment(name: 
     queue, segment = (float(cell.replace(",", "")) for cell in row)
     input_tokens, output_tokens, config = request_sizes.SHAPES[name]
     size = request_sizes.measure(config, input_tokens, output_tokens)
-    assert (size.queue_bytes, size.segment_bytes) == (pytest.approx(queue, rel=0.02), pytest.approx(segment, rel=0.1))
+    assert size.queue_bytes == pytest.approx(queue, rel=0.02)
+    assert size.segment_bytes == pytest.approx(segment, rel=0.1)
     assert 0 < size.compressed_bytes < size.segment_bytes
 
 
@@ -81,7 +82,8 @@ def test_every_quantity_is_measured_and_every_record_arrives(tmp_path: Path, mon
     result = tmp_path / "growth.json"
     command = [sys.executable, "-m", "loadtests.cost.growth", "--quick", "--json", str(result)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=240).stdout
-    for quantity, series in zip(QUANTITIES, json.loads(result.read_text(encoding="utf-8"))["growth"], strict=True):
+    found = json.loads(result.read_text(encoding="utf-8"))
+    for quantity, series in zip(QUANTITIES, found["growth"], strict=True):
         assert [point["x"] for point in series["points"]] == list(quantity.quick_places)
         assert series["accepted"] == series["arrived"] > 0
         assert f"{series['sentence']}\n" in output
@@ -97,7 +99,8 @@ def samples(quantity: Quantity, added: float, control: float = 1.0, lost: int = 
         found[place] = []
         for _ in range(7):
             base = 50 * times[1] * noise.gauss(1, 0.01)
-            found[place].append(Sample((base + 40 * times[0] * noise.gauss(1, 0.01)), base, 1000, 1000 - lost))
+            logged = base + 40 * times[0] * noise.gauss(1, 0.01)
+            found[place].append(Sample(logged, base, 1000, 1000 - lost))
     return found
 
 
@@ -144,7 +147,8 @@ def test_where_logging_took_no_longer_than_the_control_nothing_is_claimed() -> N
 
 @pytest.mark.servers
 def test_records_that_did_not_arrive_are_said() -> None:
-    assert "Of 14,000 accepted records 13,986 arrived." in series_of(THREADS, samples(THREADS, 1.0, lost=1))["sentence"]
+    sentence = series_of(THREADS, samples(THREADS, 1.0, lost=1))["sentence"]
+    assert "Of 14,000 accepted records 13,986 arrived." in sentence
 
 
 @pytest.mark.servers
@@ -263,7 +267,8 @@ def loaded(*parts: bytes) -> None:
 
     async def served() -> None:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            seen = await asyncio.to_thread(load, server.sockets[0].getsockname()[1], Shape("one", 16, False, 3), 3)
+            port = server.sockets[0].getsockname()[1]
+            seen = await asyncio.to_thread(load, port, Shape("one", 16, False, 3), 3)
             assert 0 < seen.first_ms / 1e3 < seen.wall_s
 
     asyncio.run(served())
@@ -288,4 +293,5 @@ def test_each_section_loads_a_real_vllm_and_finds_a_record_for_each_request(tmp_
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     subprocess.run([*command, "--quick", "--json", str(result)], check=True, env=environment)
     found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    assert len([figure["name"] for report in found["sections"] for figure in report["figures"] if figure["goal"]]) == 6
+    judged = [figure["name"] for report in found["sections"] for figure in report["figures"] if figure["goal"]]
+    assert len(judged) == 6

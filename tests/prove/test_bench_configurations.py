@@ -50,7 +50,8 @@ def values(comparison: Comparison, kind: str, name: str) -> tuple[float, float]:
 
 
 def test_records_and_bytes_are_those_of_each_file(write: Write) -> None:
-    comparison = compare(write("new", "chunks: events\ncapture_input: full\n"), write("old", ""), 0, 1)
+    new = "chunks: events\ncapture_input: full\n"
+    comparison = compare(write("new", new), write("old", ""), 0, 1)
     assert values(comparison, GET.name, bench.RECORDS) == (1, 1)
     assert values(comparison, STREAM.name, bench.RECORDS) == (1, 1 + CHUNKS)
     records = comparison.figure(STREAM.name, bench.RECORDS)
@@ -68,7 +69,8 @@ def a_round(cost: dict[str, float], bytes_: dict[str, float]) -> dict[str, Any]:
         return {"cpu_us": 10 + cost[name], **own}
 
     batch = {"none": {"cpu_us": 10.0}, **{name: arm(name) for name in LOGGED}}
-    return {"kinds": {kind.name: {"batches": [batch] * 20} for kind in KINDS}, "dropped": dict.fromkeys(LOGGED, 0)}
+    kinds = {kind.name: {"batches": [batch] * 20} for kind in KINDS}
+    return {"kinds": kinds, "dropped": dict.fromkeys(LOGGED, 0)}
 
 
 def test_a_known_cost_is_found_without_that_of_the_application() -> None:
@@ -119,7 +121,8 @@ capture_hash_key_file: /none/key
 """)  # fmt: skip
     comparison = compare(new, old, 0, 1)
     assert values(comparison, GET.name, bench.RECORDS) == (1, 1)
-    assert [remark.partition(":")[2].split("`")[1].partition(":")[0] for remark in comparison.remarks] == [
+    named = [remark.partition(":")[2].split("`")[1].partition(":")[0] for remark in comparison.remarks]
+    assert named == [
         "sink", "additional_sinks", "listener", "audit", "compress", "quota_bytes", "capture_hash_key_file"
     ]  # fmt: skip
     assert all(remark.startswith("new: ") for remark in comparison.remarks)
@@ -167,7 +170,8 @@ def test_a_wrong_command_line_is_refused_by_name(
 
 
 def test_the_recipe_of_the_documentation_writes_the_summary(write: Write, tmp_path: Path) -> None:
-    (step,) = yaml.safe_load(RECIPE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0])
+    block = RECIPE.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
+    (step,) = yaml.safe_load(block)
     script = tmp_path / "bin" / "inference-logging"
     script.parent.mkdir()
     main = "from inference_logging.cli.main import main; main()"

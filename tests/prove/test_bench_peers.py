@@ -92,7 +92,8 @@ def test_the_threads_of_an_open_loop_share_one_rate() -> None:
 def test_a_peer_that_cannot_keep_the_rate_is_marked() -> None:
     opened = Opened(lambda _number: time.sleep(0.005), drain=lambda: None)
     timings = Timings(space(50))
-    figures = _measure_load(replace(TINY, loop="open", seconds=0.05, rate_per_s=1000.0), opened, [timings])
+    order = replace(TINY, loop="open", seconds=0.05, rate_per_s=1000.0)
+    figures = _measure_load(order, opened, [timings])
     assert figures["kept_up"] is False
     assert figures["calls"] + timings.not_made == 50
     assert figures["max_ns"] > figures["p50_ns"] > 5 * MS
@@ -159,7 +160,8 @@ def test_a_missing_library_is_a_row_that_says_so_and_the_rest_goes_on(monkeypatc
     absent = replace(peer("structlog"), modules=(("no_such_module.at_all", "no-such-distribution"),))
     monkeypatch.setattr(bench, "peers", lambda _names: iter([absent, peer("ours-event")]))
     result = measured(monkeypatch, figures)
-    assert {row["name"]: row["missing"] for row in result["peers"]} == {
+    rows = {row["name"]: row["missing"] for row in result["peers"]}
+    assert rows == {
         "structlog": "not installed: no-such-distribution (pip install 'inferlog[bench]')",
         "ours-event": None,
     }

@@ -8,7 +8,17 @@ import re
 
 import pytest
 
-from inference_logging.prove.ab.comparison import FOLLOWS, HIGHER, NOT_FOUND, Pair, Row, Slice, Times, Window, compare
+from inference_logging.prove.ab.comparison import (
+    FOLLOWS,
+    HIGHER,
+    NOT_FOUND,
+    Pair,
+    Row,
+    Slice,
+    Times,
+    Window,
+    compare,
+)
 from inference_logging.prove.ab.findings import Findings
 from inference_logging.read.stats.interval import LEAST_BLOCKS
 
@@ -121,7 +131,8 @@ def test_the_words_have_a_verdict_for_each_question_and_say_that_the_loop_is_clo
     compared = compare([Pair(*both) for both in zip(made[::2], made[1::2], strict=True)])
     text = Findings("queues", compared, (1, 1), 1.0, PAIRS, 0, 1, 0, 0, None).as_text()
     lines = {line.split("  ")[0]: line for line in text.splitlines()}
-    assert {name for name, line in lines.items() if line.endswith(FOLLOWS)} == {"requests/s", "CPU in all"}
+    following = {name for name, line in lines.items() if line.endswith(FOLLOWS)}
+    assert following == {"requests/s", "CPU in all"}
     assert re.search(r"none above \d\.\d\d %$", lines["CPU per request"])
     assert lines["time per chunk"].endswith("too little traffic")
     assert "requests: 1 without recording, 1 with it (sampling still applies)" in text

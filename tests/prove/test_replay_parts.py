@@ -289,7 +289,9 @@ def test_token_counts_are_read_as_each_api_places_them() -> None:
     start = b'event: message_start\ndata: {"message":{"usage":{"input_tokens":5,"output_tokens":1}}}\n\n'
     delta = b'event: message_delta\ndata: {"usage":{"output_tokens":9}}\n\n'
     responses = b'data: {"type":"x","response":{"usage":{"input_tokens":6,"output_tokens":7}}}\n\n'
-    assert (read(openai).tokens, read(start + delta).tokens, read(responses).tokens) == ((3, 4), (5, 9), (6, 7))
+    assert read(openai).tokens == (3, 4)
+    assert read(start + delta).tokens == (5, 9)
+    assert read(responses).tokens == (6, 7)
     assert read(b'{"usage":{"prompt_tokens":"many"}', b"application/json").tokens == (None, None)
 
 

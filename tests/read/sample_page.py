@@ -26,9 +26,10 @@ COUNTS = [1, 2, 4, 8, 16, 8, 4, 2]
 
 def plots() -> list[Plot]:
     """Return a plot of each kind."""
+    flat = [0.0005] * len(X)
     lines = {
         "x": X, "unit": "s", "log": True,
-        "series": [{"name": "rising", "values": RISING}, {"name": HOSTILE, "values": ([0.0005] * len(X))}],
+        "series": [{"name": "rising", "values": RISING}, {"name": HOSTILE, "values": flat}],
     }  # fmt: skip
     stacked = {
         "x": X[:-1], "width": 1, "unit": "1/s", "style": "bars", "stacked": True,

@@ -306,7 +306,8 @@ def test_filters_are_those_of_tail_and_times_are_arrivals(directory: Path) -> No
         assert requests["read"] == requests["exported"] + requests["filtered_out"] == 4
         return requests["exported"], requests["filtered_out"]
 
-    assert (counted(), counted("--where", "outcome!=ok")) == ((4, 0), (2, 2))
+    assert counted() == (4, 0)
+    assert counted("--where", "outcome!=ok") == (2, 2)
     assert counted("--where", "k8s.pod.name=pod-a") == (2, 2)
     assert counted("--where", "duration_s>1", "--where", "outcome=ok") == (1, 3)
     assert counted("--since", "2026-11-21T05:00:09Z") == (3, 1)

@@ -271,7 +271,8 @@ def test_two_prompts_share_the_ids_of_the_blocks_they_share_and_no_others(
     if prompts[0] == prompts[1]:
         assert ids == others
         return
-    common = next((at for at, (a, b) in enumerate(zip(*prompts, strict=False)) if a != b), min(map(len, prompts)))
+    pairs = zip(*prompts, strict=False)
+    common = next((at for at, (a, b) in enumerate(pairs) if a != b), min(map(len, prompts)))
     shared = min(common // 64, len(ids) - 1)
     assert ids[:shared] == others[:shared]
     assert not set(ids[shared:]) & set(others[shared:])
@@ -338,10 +339,12 @@ def test_no_record_makes_a_format_fail_and_each_row_is_json(fields: dict[str, An
 
 @given(st.integers(1, 10**15), st.integers(0, 10**9), st.integers(0, 10**6))
 def test_the_arrival_is_exact_to_the_microsecond(arrival_us: int, duration_us: int, after_us: int) -> None:
-    whole, rest = divmod((arrival_us + duration_us + after_us), 10**6)
+    ended_us = arrival_us + duration_us + after_us
+    whole, rest = divmod(ended_us, 10**6)
     days, seconds = divmod(whole, 86400)
     stamp = f"{_date(days)}T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}000Z"
-    found = arrival_nano({"timestamp": stamp, "duration_s": duration_us / 1e6, "after_response_s": after_us / 1e6})
+    record = {"timestamp": stamp, "duration_s": duration_us / 1e6, "after_response_s": after_us / 1e6}
+    found = arrival_nano(record)
     assert found is not None
     assert abs(found - arrival_us * 1000) < 1000
 

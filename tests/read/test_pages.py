@@ -149,7 +149,8 @@ def test_keys_read_the_values_out_as_text(shown: Page) -> None:
 
 def test_a_logarithmic_axis_draws_equal_ratios_at_equal_distances(shown: Page) -> None:
     places = [0.02, 1 / 3, 2 / 3, 0.98]
-    steps = [b - a for a, b in pairwise(heights(shown, "lines", "first", places))]
+    logarithmic = heights(shown, "lines", "first", places)
+    steps = [b - a for a, b in pairwise(logarithmic)]
     assert steps[1] == pytest.approx(steps[0] / 0.94, abs=0.03)
     shown.locator("#plot-lines").get_by_role("button", name="linear").click()
     linear = heights(shown, "lines", "first", places)
@@ -273,7 +274,8 @@ def test_the_page_asks_nothing_of_the_network_and_could_not(running: Page, writt
         f"new Promise((yes, no) => Object.assign(new Image(), {{onload: yes, onerror: no, src: '{DOT}'}}))",
         f"new Promise((yes, no) => document.body.append(Object.assign({script}, {{onload: yes, onerror: no}})))",
     ):
-        assert running.evaluate(f"({attempt}).then(() => false, () => true)") is True, attempt
+        refused = running.evaluate(f"({attempt}).then(() => false, () => true)")
+        assert refused is True, attempt
     running.evaluate(
         "document.body.insertAdjacentHTML('beforeend', '<b style=\"color:red\" onclick=\"window.h=1\">x</b>')"
     )
@@ -290,7 +292,8 @@ def test_without_scripts_words_and_tables_are_there(running: Page, written: Path
     text = plain.locator("body").inner_text()
     assert [plot.words for plot in plots() if plot.words not in text] == []
     assert "1.5 s" in text
-    assert (plain.locator("tbody tr:visible").count(), plain.locator("button").count()) == (7, 0)
+    assert plain.locator("tbody tr:visible").count() == 7
+    assert plain.locator("button").count() == 0
     plain.context.close()
 
 
@@ -309,7 +312,8 @@ def modules(running: Page) -> Page:
     """Return a page with the modules of plots as globals and an empty element."""
     running.goto("about:blank")
     running.set_content("<div id=here></div>")
-    running.add_script_tag(content=page.scripts()[0])
+    library = page.scripts()[0]
+    running.add_script_tag(content=library)
     running.add_script_tag(content=page.joined("plots"))
     return running
 
@@ -331,9 +335,10 @@ def test_numbers_have_three_digits_and_the_unit_that_fits(modules: Page) -> None
         (1234567, "1"): "1,234,567",
         (None, "s"): "–",
     }
-    assert modules.evaluate(
+    found = modules.evaluate(
         "pairs => pairs.map(pair => module_format.format(...pair))", [list(key) for key in expected]
-    ) == list(expected.values())
+    )
+    assert found == list(expected.values())
 
 
 @pytest.mark.parametrize(
@@ -386,7 +391,7 @@ def test_a_selection_is_handed_over_in_units_of_the_data(modules: Page) -> None:
 
 
 def test_an_update_keeps_the_zoom_and_a_destroyed_plot_leaves_nothing(modules: Page) -> None:
-    assert modules.evaluate(
+    zoomed = modules.evaluate(
         """async () => { const x = [0, 1, 2, 3, 4], here = document.getElementById('here');
       const data = {x, unit: 's', xUnit: 's', series: [{name: 'a', values: x}]};
       const plot = module_plots.draw('lines', here, data);
@@ -397,7 +402,8 @@ def test_an_update_keeps_the_zoom_and_a_destroyed_plot_leaves_nothing(modules: P
       const found = [plot.plot.scales.x.min, plot.plot.scales.x.max, plot.plot.data[1][0]];
       plot.destroy();
       return [...found, here.childElementCount]; }"""
-    ) == [1, 3, 5, 0]
+    )
+    assert zoomed == [1, 3, 5, 0]
 
 
 def test_a_plot_without_values_says_so(modules: Page) -> None:

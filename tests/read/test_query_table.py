@@ -194,7 +194,8 @@ async def answered(scope: Any, receive: Any, send: Any) -> None:
     if headers.get(b"x-end") == b"leaves":
         assert (await receive())["type"] == "http.disconnect"
         return
-    usage = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 40}}
+    details = {"prompt_tokens_details": {"cached_tokens": 40}}
+    usage = {"prompt_tokens": 100, "completion_tokens": 7, **details}
     await send({"type": "http.response.body", "body": json.dumps({"id": "1", "model": "m", "usage": usage}).encode()})
 
 
@@ -222,16 +223,20 @@ def answers(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 
 def test_each_question_has_an_answer(answers: dict[str, list[dict[str, Any]]]) -> None:
     assert not [name for name, rows in answers.items() if not rows]
-    assert {row["tenant"]: row["requests"] for row in answers["slow-tenants"]} == {"acme": 3, "b": 1}
+    tenants = {row["tenant"]: row["requests"] for row in answers["slow-tenants"]}
+    assert tenants == {"acme": 3, "b": 1}
     tokens = {row["tenant"]: row for row in answers["tokens-by-tenant"]}
     assert [tokens["acme"][name] for name in ("input_tokens", "output_tokens", "cached_tokens")] == [100, 7, 40]
-    assert {row["route"]: row["abort_rate"] for row in answers["abort-rate-by-route"]} == {"(none)": 1 / 4}
+    rates = {row["route"]: row["abort_rate"] for row in answers["abort-rate-by-route"]}
+    assert rates == {"(none)": 1 / 4}
     errors = {row["outcome"]: row["error"] for row in answers["errors-by-model"]}
-    assert (errors["error"], errors["process_died"]) == ("ZeroDivisionError", "process_died")
+    assert errors["error"] == "ZeroDivisionError"
+    assert errors["process_died"] == "process_died"
     assert {"client_disconnect"} < set(errors)
     assert {(row["pod"], row["tenant"]) for row in answers["slowest-requests"]} == {("pod-7", "acme"), ("pod-7", "b")}
     assert [(row["pod"], row["node"], row["requests"]) for row in answers["slowest-pods"]] == [("pod-7", "node-3", 4)]
-    assert {row["prefix"]: row["hit_rate"] for row in answers["cache-hit-by-prefix"]} == {"s-1": pytest.approx(0.4)}
+    prefixes = {row["prefix"]: row["hit_rate"] for row in answers["cache-hit-by-prefix"]}
+    assert prefixes == {"s-1": pytest.approx(0.4)}
     hours = answers["models-over-time"]
     assert sum(row["requests"] for row in hours) == 4
     assert sum(row["failed"] for row in hours) == 2, "not the client that left"
@@ -241,7 +246,9 @@ def test_each_question_has_an_answer(answers: dict[str, list[dict[str, Any]]]) -
 def test_a_request_counts_for_as_many_as_it_stands_for(tmp_path: Path) -> None:
     # Nine sampled ones of 10 ms stand for 90, the ten of a second for themselves: their share is a tenth.
     fast = [request(number, duration_s=0.01 + number / 1e5, adjusted_count=10.0) for number in range(9)]
-    write_segment(tmp_path, [*fast, *[request(10 + number, duration_s=1.0 + number) for number in range(10)]])
-    found = json.loads(run("query", "--example", "slow-tenants", str(tmp_path), "--format", "json").out)
+    slow = [request(10 + number, duration_s=1.0 + number) for number in range(10)]
+    write_segment(tmp_path, [*fast, *slow])
+    done = run("query", "--example", "slow-tenants", str(tmp_path), "--format", "json")
+    found = json.loads(done.out)
     assert (found["requests"], found["p50_s"], found["p99_s"]) == (100, pytest.approx(0.01004), pytest.approx(9.0))
     assert found["queued_p99_s"] is None

@@ -48,8 +48,10 @@ def test_follow_begins_with_the_last_records_of_several_segments(
     write(tmp_path / name(2, 2), lines(4))
     live = writer(name(3, 3))
     live.append(lines(5, footer=False))()
-    assert numbers(until_set(tmp_path, live.append(lines(6, header=False, footer=False)), last=4)) == [2, 3, 4, 5, 6]
-    assert (numbers(until_set(tmp_path, last=1)), numbers(until_set(tmp_path, last=99))) == ([6], [1, 2, 3, 4, 5, 6])
+    more = live.append(lines(6, header=False, footer=False))
+    assert numbers(until_set(tmp_path, more, last=4)) == [2, 3, 4, 5, 6]
+    assert numbers(until_set(tmp_path, last=1)) == [6]
+    assert numbers(until_set(tmp_path, last=99)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_follow_goes_on_with_the_next_segment_and_misses_nothing_of_the_old(
@@ -188,7 +190,8 @@ def test_what_the_listener_writes_is_followed_over_rotation(recording: Recording
         assert all(emit(n) for n in range(40))
         assert recorded.logger.flush()
 
-    found = numbers(until_set(recorded.config.directory, *([emit_some] * 5), begin="start", on_change=changes.append))
+    steps = [emit_some] * 5
+    found = numbers(until_set(recorded.config.directory, *steps, begin="start", on_change=changes.append))
     assert found == [*range(40)] * 5
     assert len([change for change in changes if change.kind == "begun"]) > 2
     assert changes[-1].kind == "begun", "the live segment was taken for one without a writer"

@@ -95,7 +95,8 @@ def test_only_the_records_that_meet_the_conditions_are_counted(tmp_path: Path) -
 
 
 def test_a_segment_last_written_before_that_time_is_not_read(tmp_path: Path) -> None:
-    os.utime(write_segment(tmp_path, [request(1)], tail=b"not JSON\n"), (BEGUN.timestamp(),) * 2)
+    path = write_segment(tmp_path, [request(1)], tail=b"not JSON\n")
+    os.utime(path, (BEGUN.timestamp(),) * 2)
     assert run("stats", str(tmp_path), "--since", "2026-11-21T05:00:05Z").err == (
         "inference-logging stats: nothing: no request arrived in that time\n"
     )
@@ -210,7 +211,8 @@ def test_memory_does_not_grow_with_names_or_time(tmp_path: Path) -> None:
         records.append({"timestamp": stamp(1), "event_name": f"event{number}"})
     counts = counted(tmp_path, [*records, request(1, http__route="/often", adjusted_count=9)])
     assert len(counts.routes) == MAX_GROUPS + 1
-    assert (counts.routes[OTHER].records, counts.routes["/often"].requests) == (501, 9)
+    assert counts.routes[OTHER].records == 501
+    assert counts.routes["/often"].requests == 9
     assert len(counts.intervals) <= MAX_INTERVALS
     assert len(counts.events) <= MAX_NAMES + 1
     assert len(counts.sampled_by) <= MAX_NAMES + 1
@@ -233,13 +235,16 @@ def test_failed_is_one_thing_for_stats_view_and_query(outcome: str | None, has_f
         del asked["outcome"]
     write_segment(tmp_path, [asked, odd, request(2, host__name="h")])
     share = 4 / 5 if has_failed else 0.0
-    assert figures(str(tmp_path))["failed"] == 5 * share
+    found = figures(str(tmp_path))
+    assert found["failed"] == 5 * share
     assert f"Failed                     {100 * share:.2f} %" in run("stats", str(tmp_path)).out
     for name, field, value in (("slowest-pods", "failure_rate", share), ("models-over-time", "failed", 5 * share)):
-        assert json.loads(run("query", "--example", name, str(tmp_path), "--format", "json").out)[field] == value
+        answer = run("query", "--example", name, str(tmp_path), "--format", "json").out
+        assert json.loads(answer)[field] == value
     table = open_table(tmp_path, tmp_path / "cache")
     assert sum(ask(table, "aggregate", events=["request"])["errors"]) == 5 * share
-    assert len(ask(table, "rows", where=FAILED_ON_THE_PAGE, events=["request"])["rows"]) == (2 if has_failed else 0)
+    listed = ask(table, "rows", where=FAILED_ON_THE_PAGE, events=["request"])["rows"]
+    assert len(listed) == (2 if has_failed else 0)
 
 
 def test_the_time_line_has_every_request_however_coarse_it_is(tmp_path: Path) -> None:
@@ -274,7 +279,8 @@ def test_the_least_and_the_largest_number_are_counted_and_drawn(tmp_path: Path) 
 
 
 def test_html_and_json_exclude_each_other(tmp_path: Path) -> None:
-    assert run("stats", str(tmp_path), "--json", "--html", str(tmp_path / "x.html")).code == 2
+    done = run("stats", str(tmp_path), "--json", "--html", str(tmp_path / "x.html"))
+    assert done.code == 2
 
 
 def test_segments_without_records_have_no_requests(tmp_path: Path) -> None:

@@ -77,8 +77,11 @@ def shown(report: Path) -> Iterator[Page]:
 def test_a_person_reads_the_headline_figures_and_the_rows_of_the_outcomes(shown: Page) -> None:
     text = shown.evaluate("document.body.innerText")
     figures = dict(re.findall(r"^(.+)\n+(.+)$", shown.evaluate("document.querySelector('dl').innerText"), re.MULTILINE))
-    assert (figures["Requests"], figures["Requests per second"], figures["Failed"]) == ("200", "1.01", "3.00 %")
-    assert (figures["Tokens in / out"], figures["Dropped records"]) == ("200 k / 20 k", "42")
+    assert figures["Requests"] == "200"
+    assert figures["Requests per second"] == "1.01"
+    assert figures["Failed"] == "3.00 %"
+    assert figures["Tokens in / out"] == "200 k / 20 k"
+    assert figures["Dropped records"] == "42"
     for row in ("ok\t190\t95.00 %", "error\t6\t3.00 %", "client_disconnect\t4\t2.00 %", "queue_full, INFO\t41"):
         assert f"{row}\n" in text, row
     assert "2026-11-21 05:00:00 to 2026-11-21 05:03:19 UTC" in text
@@ -150,7 +153,8 @@ def test_a_distribution_holds_every_request_and_its_median(tmp_path: Path) -> No
     assert sum(series["counts"]) == 5
     assert series["edges"] == sorted(series["edges"])
     assert len(series["edges"]) == len(series["counts"]) + 1
-    assert sum(count for edge, count in zip(series["edges"][1:], series["counts"], strict=True) if edge < 0.1) == 3
+    up_to_a_tenth = sum(count for edge, count in zip(series["edges"][1:], series["counts"], strict=True) if edge < 0.1)
+    assert up_to_a_tenth == 3
 
 
 def test_the_heat_map_counts_each_request_once(tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def test_a_wrong_query_is_refused_by_name_and_value(table: Table, query: dict[st
 
 
 def test_a_directory_that_is_not_there_has_no_segments_yet_and_a_file_is_named(tmp_path: Path) -> None:
-    assert Table([tmp_path / "nowhere"], None, tmp_path / "cache").refresh(10.0)["segments"] == 0
+    table = Table([tmp_path / "nowhere"], None, tmp_path / "cache")
+    assert table.refresh(10.0)["segments"] == 0
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError, match="file"):
         Table([tmp_path / "file"], None, tmp_path / "cache")
@@ -176,7 +177,8 @@ def test_a_directory_is_chosen_by_the_path_that_was_given(tmp_path: Path) -> Non
 
 def test_a_live_segment_is_in_memory_until_its_writer_has_gone(tmp_path: Path) -> None:
     logs, cache = tmp_path / "logs", tmp_path / "cache"
-    with write_segment(logs, [request(1)], sealed=False).open("ab") as writer:
+    path = write_segment(logs, [request(1)], sealed=False)
+    with path.open("ab") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         table = open_table(logs, cache)
         for number in range(2, 6):
@@ -210,7 +212,8 @@ def test_only_chosen_prefixes_are_read_and_one_segment_once(tmp_path: Path) -> N
     write_segment(one, [log(2)], prefix="more")
     other.mkdir()
     (other / path.name).write_bytes(path.read_bytes())
-    progress = Table([one, other], ["svc"], tmp_path / "cache").refresh(1)
+    table = Table([one, other], ["svc"], tmp_path / "cache")
+    progress = table.refresh(1)
     assert (progress["segments"], progress["rows"]) == (1, 1)
     assert any("is in" in problem for problem in progress["problems"])
     assert Table([one, one], None, tmp_path / "cache").refresh(1)["segments"] == 2
@@ -263,7 +266,8 @@ def test_lines_that_are_no_records_are_left_out_and_counted(tmp_path: Path) -> N
     noise = [b"{", b"", b"[1]", b"\0\0", b'{"a":"\xff"}', deep, b'{"a":1,}', b"nonsense", b'{"pid":1,"x":"\\ud800"}']
     path = write_segment(tmp_path, [request(n) for n in range(9)], sealed=False)
     path.write_bytes(path.read_bytes() + b"\n".join(noise) + b"\n" + orjson.dumps(request(9)) + b"\n")
-    progress = Table([tmp_path], None, tmp_path / "cache").refresh(10)
+    table = Table([tmp_path], None, tmp_path / "cache")
+    progress = table.refresh(10)
     assert progress["rows"] == 10
     assert f"{len(noise)} lines are no records" in progress["problems"][0]
 

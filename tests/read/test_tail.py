@@ -84,7 +84,8 @@ def test_segments_that_were_last_written_before_a_time_are_not_read(directory: P
 
 
 def test_only_the_segments_of_a_service_are_read_if_it_is_named(directory: Path) -> None:
-    assert messages(run("tail", str(directory), "--json", "--prefix", "other").out) == ["m5", "m7", "m9", "m11"]
+    other = messages(run("tail", str(directory), "--json", "--prefix", "other").out)
+    assert other == ["m5", "m7", "m9", "m11"]
     both = messages(run("tail", str(directory), "--json", "--prefix", "other", "--prefix", "svc").out)
     assert both == [f"m{number}" for number in range(2, 12)]
 
@@ -93,7 +94,8 @@ def test_segments_that_were_last_written_before_the_wanted_records_are_not_read(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The damaged segment would be reported if it were read.
-    os.utime(write_segment(directory, [], number=9, prefix="old", tail=b"not JSON\n"), (0, 0))
+    old = write_segment(directory, [], number=9, prefix="old", tail=b"not JSON\n")
+    os.utime(old, (0, 0))
     assert run("tail", str(directory), "-n", "3").err == ""
     assert "old-" in run("tail", str(directory), "-n", "99").err
 
@@ -362,7 +364,8 @@ def test_a_terminal_gets_one_line_of_what_most_want_to_see(tmp_path: Path) -> No
 
 
 def test_the_named_fields_come_and_no_others(two_services: Path) -> None:
-    (line,) = on_terminal(str(two_services), "--event", "request", "--fields", "duration_s, http.response.status_code")
+    fields = "duration_s, http.response.status_code"
+    (line,) = on_terminal(str(two_services), "--event", "request", "--fields", fields)
     assert line == "05:00:02.000 request      duration_s=0.5 http.response.status_code=200"
     plain = run("tail", str(two_services), "--fields", "attributes.n").out.splitlines()
     assert plain[-1] == "2026-11-21T05:00:03.000000000Z INFO log attributes.n=1"

@@ -96,7 +96,8 @@ def test_the_theme_is_chosen_and_kept(browser: Browser, client: Client) -> None:
 def test_a_region_of_a_heat_map_is_a_filter(browser: Browser, client: Client) -> None:
     with window(browser, client.serving.url) as page:
         page.open("#/overview")
-        place = page.page.locator("[data-kind=heatmap] .u-over").first.bounding_box()
+        plot = page.page.locator("[data-kind=heatmap] .u-over").first
+        place = plot.bounding_box()
         assert place is not None
         page.page.mouse.move(place["x"] + place["width"] * 0.2, place["y"] + place["height"] * 0.2)
         page.page.mouse.down()
@@ -118,7 +119,8 @@ def test_all_files_together_are_small_and_name_no_other_server() -> None:
     for path in own:
         text = path.read_text()
         assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), path
-        assert re.findall(r"""(?:src|href|from|import|url)\s*[=(]?\s*["'(](https?:)?//""", text) == [], path
+        loads = re.findall(r"""(?:src|href|from|import|url)\s*[=(]?\s*["'(](https?:)?//""", text)
+        assert loads == [], path
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +151,8 @@ def press(page: Window, *keys: str) -> None:
 def test_the_help_names_each_command_and_escape_closes_it(page: Window) -> None:
     press(page, "?")
     keys = [" ".join(text.split()) for text in page.page.locator("dialog tbody th").all_inner_texts()]
-    assert keys == ["/", "t", "j", "k", "Enter", "o", "Esc", "p", "x", "g r", "g o", "g c", "g l", "?"]
+    tested = ["/", "t", "j", "k", "Enter", "o", "Esc", "p", "x", "g r", "g o", "g c", "g l", "?"]
+    assert keys == tested
     press(page, "Escape")
     expect(page.page.locator("dialog")).to_have_count(0)
 

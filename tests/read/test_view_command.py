@@ -128,7 +128,8 @@ def test_a_missing_extra_is_named(missing: str, directory: Path, monkeypatch: py
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
     done = run("view", "--no-browser", str(directory))
-    assert (done.code, done.err) == (1, f"inference-logging: view needs {missing}: pip install 'inferlog[view]'\n")
+    assert done.code == 1
+    assert done.err == f"inference-logging: view needs {missing}: pip install 'inferlog[view]'\n"
 
 
 def test_a_browser_is_opened_where_there_is_one_and_its_failure_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

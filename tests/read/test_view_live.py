@@ -91,7 +91,8 @@ def test_each_new_record_comes_once_also_one_with_an_older_time(segment: Path) -
         for second in (50, 40, 60, 2, 61):
             append(segment, [request(second)])
             time.sleep(0.05)
-        assert [row["seq"] for row in opened.rows(5)] == [50_000, 40_000, 60_000, 2_000, 61_000]
+        rows = opened.rows(5)
+        assert [row["seq"] for row in rows] == [50_000, 40_000, 60_000, 2_000, 61_000]
         write_segment(segment.parent, [log(70)], number=2, second=70, sealed=False)
         append(segment, [request(71)])
         assert sorted(row["seq"] for row in opened.rows(2)) == [70_000, 71_000]
@@ -223,7 +224,8 @@ HISTORY = (
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     logs = tmp_path_factory.mktemp("logs")
-    write_segment(logs, [*HISTORY, *[chunk(number + 1, at) for number, at in enumerate(SENT_S)], the_stream()])
+    chunks = [chunk(number + 1, at) for number, at in enumerate(SENT_S)]
+    write_segment(logs, [*HISTORY, *chunks, the_stream()])
     with shown([logs], tmp_path_factory.mktemp("cache")) as made:
         yield made
 

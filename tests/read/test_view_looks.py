@@ -40,14 +40,13 @@ def unanswered(number: int, outcome: str, duration_s: float) -> dict[str, Any]:
 
 
 def connection() -> dict[str, Any]:
+    more = {"websocket.messages_received": 4, "websocket.close_code": 1000, "http.response.status_code": 101}
     made = {
         **request(33.0),
         "event_name": "websocket.connection",
         "http.route": "/ws/{room}",
         "duration_s": 23.4,
-        "websocket.messages_received": 4,
-        "websocket.close_code": 1000,
-        "http.response.status_code": 101,
+        **more,
     }
     del made["http.request.method"]
     return made

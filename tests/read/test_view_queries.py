@@ -157,7 +157,8 @@ def _read(text: str) -> tuple[set[str], str | None]:
 @given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False) | st.text() | st.integers(), st.lists))
 def test_no_value_of_any_parameter_raises_anything_else(value: Any) -> None:
     for name in ROWS:
-        found, said = _read(json.dumps({name: value}))
+        text = json.dumps({name: value})
+        found, said = _read(text)
         assert found <= {name, "budget_s"}
         assert said is None or name in said or "must be JSON" in said
         assert said is None or len(said) < 400
@@ -307,7 +308,8 @@ def test_the_replay_file_has_the_requests_of_the_filter_with_their_bodies(client
     answer = download(client, "openai-jsonl", where=["outcome=ok", "url.path!=/hostile"])
     lines = [json.loads(line) for line in answer.body.splitlines()]
     assert [line["custom_id"] for line in lines] == ["a", "b"]
-    assert (lines[0]["body"], lines[0]["recorded"]["k8s.pod.name"]) == (json.loads(BODY), "chat-0")
+    assert lines[0]["body"] == json.loads(BODY)
+    assert lines[0]["recorded"]["k8s.pod.name"] == "chat-0"
     said = statement(answer)
     assert said["requests"]["exported"] == said["requests"]["read"] == 2
     assert said["complete"] is False  # these segments were not written by a listener
@@ -315,7 +317,8 @@ def test_the_replay_file_has_the_requests_of_the_filter_with_their_bodies(client
 
 
 def test_the_time_line_has_chunks_from_their_own_records(client: Client) -> None:
-    events = json.loads(download(client, "perfetto", where=["url.path!=/hostile"]).body)["traceEvents"]
+    answer = download(client, "perfetto", where=["url.path!=/hostile"])
+    events = json.loads(answer.body)["traceEvents"]
     begun = {event["args"]["request_id"]: event["ts"] for event in events if event.get("cat") == "request"}
     chunks = sorted(event["ts"] for event in events if event.get("name") == "chunk")
     assert chunks == pytest.approx([begun["a"] + 200_000, begun["a"] + 600_000])

@@ -43,11 +43,12 @@ def pod(**container: Any) -> dict[str, Any]:
 
 def monitor(**endpoint: Any) -> dict[str, Any]:
     """Describe a ServiceMonitor with one endpoint."""
+    spec = {"selector": {}, "endpoints": [{"port": "http", **endpoint}]}
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
         "metadata": {"name": "server"},
-        "spec": {"selector": {}, "endpoints": [{"port": "http", **endpoint}]},
+        "spec": spec,
     }
 
 
