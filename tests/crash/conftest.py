@@ -36,7 +36,6 @@ def play(request: pytest.FixtureRequest, configure: Configure) -> Play:
     Whatever parameter of the configuration is given is as given. A slow script has ``usual_kills``: fewer, unless
     CRASH_KILLS says how many.
     """
-    request.node.add_report_section("call", "crash", f"CRASH_SEED={SEED} CRASH_KILLS={KILLS}")
     name = request.node.name
 
     def play(
@@ -49,6 +48,7 @@ def play(request: pytest.FixtureRequest, configure: Configure) -> Play:
     ) -> Figures:
         figures, seeds = Figures(), random.Random(f"{SEED} {name}")
         kills = KILLS if "CRASH_KILLS" in os.environ else usual_kills
+        request.node.add_report_section("call", "crash", f"CRASH_SEED={SEED} CRASH_KILLS={kills}")
         while figures.kills < kills:
             config = configure(**parameters)
             with Stage(config, seeds.randrange(1 << 32), min(kills, _KILLS_OF_AN_ACT), produce) as stage:

@@ -164,7 +164,7 @@ def memory_of_streams(recorded: Recorded | None) -> tuple[int, int]:
 
 
 @pytest.mark.servers
-def test_many_streams_hold_a_few_kilobytes_each_however_long_they_are(recording: Recording) -> None:
+def test_many_long_streams_hold_a_few_kilobytes_each(recording: Recording) -> None:
     recorded = recording(queue_bytes=16 * MIB)
     recorded.serve(replying(*answer(b"a", b"b")))
     without, with_middleware = memory_of_streams(None), memory_of_streams(recorded)
