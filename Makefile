@@ -36,7 +36,8 @@ command -v $(1) >/dev/null || { \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { \
 		echo "missing: $(1), for $(3). apt-get install $(2) would install it." >&2; \
 		[ ! -t 0 ] || { read -r -p "Install it now? [y/N] " answer && [[ "$$answer" = [yY]* ]]; }; }; then \
-		{ apt-get install -qq -y $(2) || { apt-get update -qq && apt-get install -qq -y $(2); }; } </dev/null >/dev/null; \
+		flock /var/lib/apt bash -c "apt-get install -qq -y $(2) || { apt-get update -qq && apt-get install -qq -y $(2); }" \
+			</dev/null >/dev/null; \
 	else \
 		echo "missing: $(1), for $(3). Install it (on Debian: sudo apt-get install $(2)) and run make again." >&2; exit 1; \
 	fi; }
@@ -104,6 +105,8 @@ lint: build $(VENV)/.stamp-audit ## Run all linters and type checkers
 	$(PYTHON) release/audit.py
 
 check: lint test ## Run lint, then test
+
+dependencies: $(DEPENDENCIES) ### Set up .venv
 
 build: $(NATIVE) ## Set up .venv and build the Rust core in release mode
 

@@ -81,6 +81,9 @@ real-servers:
 	@$(MAKE) clickhouse || echo "the tests with ClickHouse's engine are skipped" >&2
 	@$(MAKE) vllm || echo "the tests with a real vLLM are skipped" >&2
 
+# Needs nothing that is compiled of ours, so that it can go on beside `make test`.
+third-party: tools $(VLLM_INSTALLED) $(TRITON_INSTALLED) $(PARSL_INSTALLED) $(CLICKHOUSE_INSTALLED) ### Set up what `make test-real` needs of others (ten minutes)
+
 test-vllm: vllm ## Run the tests with a real vLLM on the CPU (ten minutes; the first time 3 GB are downloaded)
 	$(PYTHON) -m pytest $(RERUNS) -m vllm
 

@@ -1,7 +1,7 @@
 """Other projects' own tests: fetched as source distribution of the installed version, run in a process of their own.
 
-Nothing of them is copied into the tree: the archive lies in the checkout's build folder. Each selection runs twice at
-the same time, with every application behind our middleware and without it, and the outcomes are compared by name.
+Nothing of them is copied into the tree: the archive lies in the checkout's build folder. What does not pass with every
+application behind our middleware runs without it, too, and the outcomes are compared by name.
 """
 
 from __future__ import annotations
@@ -61,44 +61,28 @@ def _fetch(project: str, version: str) -> Path:
     return _CACHE / f"{project}-{version}.tar.gz"
 
 
-def run_both(project: str, selection: list[str], tmp_path: Path) -> tuple[Run, Run]:
-    """Run the selected tests of ``project`` with our middleware and without it; return both, in this order."""
-    folder = unpacked(project)
-    running = {wrap: _start(folder, selection, wrap, tmp_path) for wrap in ("yes", "no")}
-    try:
-        return _end(running["yes"], tmp_path / "yes.json"), _end(running["no"], tmp_path / "no.json")
-    finally:
-        for process in running.values():
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-
-def _start(folder: Path, selection: list[str], wrap: str, tmp_path: Path) -> subprocess.Popen[str]:
+def run(project: str, selection: list[str], tmp_path: Path, *, wrap: str = "yes") -> Run:
+    """Run the selected tests of ``project`` with our middleware around each application, or with ``wrap="no"``."""
+    report = tmp_path / "report.json"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     # The folder of the plugin, and what the running tests have of ours (a checkout before an installed package).
     ours = [str(HERE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    settings = {"DIRECTORY": tmp_path / wrap / "segments", "QUEUE_DIRECTORY": tmp_path / wrap / "queues"}
+    settings = {"DIRECTORY": tmp_path / "segments", "QUEUE_DIRECTORY": tmp_path / "queues"}
     environment.update({f"INFERENCE_LOGGING_{name}": str(value) for name, value in settings.items()})
-    environment.update(
-        PYTHONPATH=os.pathsep.join(ours), FOREIGN_WRAP=wrap, FOREIGN_REPORT=str(tmp_path / f"{wrap}.json")
-    )
+    environment.update(PYTHONPATH=os.pathsep.join(ours), FOREIGN_WRAP=wrap, FOREIGN_REPORT=str(report))
     # Native tracebacks: the others parse the source, which CPython 3.11 can refuse deep in a stack (gh-106905).
     options = ("-q", "--no-header", "--tb=native", "-p", "every_app_logged", "-p", "no:cacheprovider", "-o", "addopts=")
-    base = ("--basetemp", str(tmp_path / wrap / "base"))
-    return subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, *base, *selection],
-        cwd=folder,
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "--basetemp", str(tmp_path / "base"), *selection],
+        cwd=unpacked(project),
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        check=False,
+        timeout=_RUN_PATIENCE_S,
     )
-
-
-def _end(process: subprocess.Popen[str], report: Path) -> Run:
-    output, _ = process.communicate(timeout=_RUN_PATIENCE_S)
     # 0: all passed, 1: some failed; anything else is a run that did not happen.
-    assert process.returncode in (0, 1), f"pytest ended with {process.returncode}:\n{output[-5000:]}"
+    assert ended.returncode in (0, 1), f"pytest ended with {ended.returncode}:\n{ended.stdout[-5000:]}"
     found: dict[str, Any] = json.loads(report.read_text())
-    return Run(found["outcomes"], found["requests_entered"], found["request_ids"], output)
+    return Run(found["outcomes"], found["requests_entered"], found["request_ids"], ended.stdout)
