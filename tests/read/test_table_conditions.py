@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from inference_logging.read.table.conditions import Values, as_sql
+from inference_logging.read.table.engine import texts
 from inference_logging.read.table.table import Table
 from inference_logging.read.where import Condition
 from tests.kit.command_line import run
@@ -49,11 +53,12 @@ values = st.recursive(
     ),
     max_leaves=5,
 )
+times, pids = st.integers(0, 100).map(stamp), st.integers(1, 99)
 usual = st.fixed_dictionaries(
-    {},
+    # A record without a time or a process is an odd one, which only its line answers for.
+    {"timestamp": st.one_of(times, times, times, times, words), "pid": st.one_of(pids, pids, pids, pids, numbers)},
     optional={
-        "timestamp": st.one_of(st.integers(0, 100).map(stamp), words),
-        **dict.fromkeys(NUMBERS, numbers),
+        **{name: numbers for name in NUMBERS if name != "pid"},
         **dict.fromkeys(TEXTS, words),
         **dict.fromkeys(IDS, ids),
     },
@@ -93,13 +98,25 @@ def expected(by_key: Mapping[str, Mapping[str, Any]], where: Iterable[str]) -> s
     return {key for key, record in by_key.items() if all(condition.holds(record) for condition in parsed)}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+def said_by_columns(cache: Path, where: Iterable[str]) -> dict[str, list[bool]]:
+    """Return what the SQL of conditions says of each record that is not odd; those without SQL are left out."""
+    values: Values = {}
+    sql = [one for text in where if (one := as_sql(Condition.parse(text), values)) is not None]
+    files = texts([str(file) for file in cache.rglob("*.parquet")])
+    statement = (
+        f"SELECT segment || ':' || \"offset\", {', '.join(['true', *sql])} FROM read_parquet({files}) WHERE NOT odd"
+    )
+    with duckdb.connect() as connection:
+        return {key: list(said) for key, _, *said in connection.execute(statement, values).fetchall()}
+
+
+@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=50)
 @given(st.lists(records, min_size=1, max_size=12), st.data(), st.booleans())
 def test_conditions_find_what_python_finds(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], data: st.DataObject, compressed: bool
 ) -> None:
-    drawn = data.draw(st.lists(conditions_on(rows), min_size=10, max_size=20))
-    directory = tmp_path_factory.mktemp("segments")
+    drawn = data.draw(st.lists(conditions_on(rows), min_size=10, max_size=30))
+    directory, cache = tmp_path_factory.mktemp("segments"), tmp_path_factory.mktemp("cache")
     path = write_segment(directory, rows, resource=RESOURCES)
     by_key = {
         key: {"severity": number, **record} if (number := severity(record)) is not None else record
@@ -108,13 +125,38 @@ def test_conditions_find_what_python_finds(
     if compressed:
         path.unlink()
         write_segment(directory, rows, resource=RESOURCES, compressed=True)
-    table = open_table(directory, tmp_path_factory.mktemp("cache"))
-    for where in ([], drawn[:2], *([one] for one in drawn)):
-        wanted = expected(by_key, where)
-        assert found(table, where=where) == wanted, where
+    table = open_table(directory, cache)
+    in_columns = [text for text in drawn if as_sql(Condition.parse(text), {}) is not None]
+    for key, said in said_by_columns(cache, in_columns).items():
+        assert said == [Condition.parse(text).holds(by_key[key]) for text in in_columns], (by_key[key], in_columns)
+    by_lines = [text for text in drawn if text not in in_columns]
+    for where in ([], drawn[:2], by_lines[:1]):
+        assert found(table, where=where) == expected(by_key, where), where
     answer = ask(table, "aggregate", where=drawn[:1], heatmap="duration_s")
     assert sum(answer["count"]) == len(expected(by_key, drawn[:1]))
     assert found(table, where=drawn[:1], order="oldest") == expected(by_key, drawn[:1])
+
+
+EDGES = [0, 1, 2**52, 2**53 - 1, 2**53, 2**53 + 4, 10**16, 2**63 - 1, 2**63, 2**64 - 1, 2**64, int(sys.float_info.max)]
+
+
+@pytest.mark.parametrize("field", ["duration_s", "engine.queued_s", "http.response.status_code", "chunks"])
+def test_numbers_that_no_float_has_are_compared_exactly(tmp_path: Path, field: str) -> None:
+    kind, most = (float, math.inf) if field.endswith("_s") else (int, 2**63 - 1)
+    values = [kind(sign * edge) for edge in EDGES for sign in (1, -1) if edge <= most]
+    rows = [{"timestamp": stamp(1), "pid": 1, field: value} for value in values]
+    path = write_segment(tmp_path, rows, resource=RESOURCES)
+    open_table(tmp_path, tmp_path / "cache")
+    by_key = lines_of(path, RESOURCES)
+    numbers = [
+        f"{sign}{text}" for edge in EDGES for text in (edge, edge + 1, edge - 1, f"{edge}.5") for sign in ("", "-")
+    ]
+    for operator in ("=", "!=", "<", "<=", ">", ">="):
+        where = [f"{field}{operator}{number}" for number in numbers]
+        said = said_by_columns(tmp_path / "cache", where)
+        assert len(said) >= 8
+        for key, holds in said.items():
+            assert holds == [Condition.parse(text).holds(by_key[key]) for text in where], by_key[key]
 
 
 @pytest.mark.parametrize("member", ["gen_ai", "http", "http.response", "service.name", "severity", "status", "model"])

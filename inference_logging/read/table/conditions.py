@@ -85,7 +85,8 @@ def _of_number(condition: Condition, field: str, kind: str, values: Values) -> s
     if number is None or math.isnan(_as_float(number)):
         found = "false"
     elif kind == "DOUBLE":
-        found = _of_float(column, by, number, values)
+        # No float of the column is 2^53 or more (the core's rows.rs), so the float next to a number compares as it does.
+        found = f"{column} {by} CAST({with_value(values, _as_float(number))} AS DOUBLE)"
     else:
         found = _of_whole(column, by, number, _BOUNDS[kind], values)
     return f"coalesce(NOT ({found}), true)" if operator == "!=" else f"coalesce({found}, false)"
@@ -102,18 +103,6 @@ def _of_whole(column: str, by: str, number: float, bounds: tuple[int, int], valu
         is_above = limit > bounds[1]
         return f"{column} IS NOT NULL" if by in (("<", "<=") if is_above else (">", ">=")) else "false"
     return f"{column} {by} {with_value(values, limit)}"
-
-
-def _of_float(column: str, by: str, number: float, values: Values) -> str:
-    """Return the comparison of a column of floats with any number, exactly."""
-    near = _as_float(number)
-    if math.isinf(near):
-        return f"{column} IS NOT NULL" if by in (("<", "<=") if near > 0 else (">", ">=")) else "false"
-    if near > number:
-        by = {"<": "<", "<=": "<", ">": ">=", ">=": ">=", "=": ""}[by]
-    elif near < number:
-        by = {"<": "<=", "<=": "<=", ">": ">", ">=": ">", "=": ""}[by]
-    return f"{column} {by} CAST({with_value(values, near)} AS DOUBLE)" if by else "false"
 
 
 def _as_float(number: float) -> float:
