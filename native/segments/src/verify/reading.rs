@@ -6,7 +6,7 @@
 
 use super::listing::{self, Listed};
 use super::scan::{self, Found};
-use super::{Request, named};
+use super::{Request, named, path_of};
 use crate::chain::Value as ChainValue;
 use crate::line;
 use crate::segment::SegmentName;
@@ -105,7 +105,7 @@ fn read_all(listed: &[Listed], key: Option<ChainValue>) -> io::Result<Vec<Option
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < listed.len()) {
-            let one = scan::scan(&listed[at], key).map_err(|error| named(&listed[at].directory, &error));
+            let one = scan::scan(&listed[at], key).map_err(|error| named(Path::new(&path_of(&listed[at])), &error));
             *found[at].lock().expect("no thread panics holding it") = Some(one);
         }
     };
