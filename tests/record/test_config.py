@@ -213,7 +213,7 @@ def test_all_problems_of_all_sources_are_reported_in_one_message(
     file = write(tmp_path / "c.yaml", queue_byte=1, sink="kafka")
     monkeypatch.setenv("INFERENCE_LOGGING_FLUSH_BYTE", "1")
     monkeypatch.setenv("INFERENCE_LOGGING_CHUNKS", "all")
-    found = set(problems(config_file=file, level="LOUD", sampling=1))
+    found = set(problems(config_file=file, level="LOUD", sampling=1, colour="red"))
     assert found == {
         "queue_byte (file): unknown parameter, the nearest known is queue_bytes",
         "sink='kafka' (file): must be file, stdout, null, udp://host:port, unix:///path",
@@ -221,6 +221,7 @@ def test_all_problems_of_all_sources_are_reported_in_one_message(
         'chunks=\'all\' (environment INFERENCE_LOGGING_CHUNKS): must be one of "off", "summary", "timeline", "events"',
         'level=\'LOUD\' (keyword): must be one of "DEBUG", "INFO", "WARN", "ERROR"',
         "sampling (keyword): unknown parameter, the nearest known is sampler",
+        "colour (keyword): unknown parameter",
     }
 
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from inference_logging.read.pages.content import Plot, Table, rounded
 from inference_logging.read.terminal import safe
 
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=[^\W\d]|%)")
+_NO_BREAK: Final = "\u00a0"
+
 
 def headline(figures: Iterable[tuple[str, str]]) -> str:
-    """Return the few figures that come first: name and value."""
-    shown = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in figures)
+    """Return the few figures that come first: name and value, whose unit stays beside its number."""
+    shown = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{_BEFORE_UNIT.sub(_NO_BREAK, text(value))}</dd></div>"
+        for name, value in figures
+    )
     return f"<dl>{shown}</dl>"
 
 

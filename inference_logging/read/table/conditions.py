@@ -85,7 +85,7 @@ def _of_number(condition: Condition, field: str, kind: str, values: Values) -> s
     if number is None or math.isnan(_as_float(number)):
         found = "false"
     elif kind == "DOUBLE":
-        # No float of the column is 2^53 or more (the core's rows.rs), so the float next to a number compares as it does.
+        # No float of the column is 2^53 or more (the core's rows.rs): the float next to a number compares as it does.
         found = f"{column} {by} CAST({with_value(values, _as_float(number))} AS DOUBLE)"
     else:
         found = _of_whole(column, by, number, _BOUNDS[kind], values)

@@ -310,8 +310,8 @@ def _wrong(
     for name, value in inside.items():
         given = f"{GROUP}.{name}={problems.shown(value)}"
         if name not in fields:
-            nearest = problems.nearest(name, fields)
-            yield name, f"{given} ({origin}): unknown parameter, the nearest known is {_place(nearest, fields)}"
+            wrong = problems.unknown(name, fields, lambda near: _place(near, fields))
+            yield name, f"{given} ({origin}): {wrong}"
         elif not is_advanced(fields[name]):
             yield name, f"{given} ({origin}): must stand outside of the group, as {name}"
         elif name in outside:

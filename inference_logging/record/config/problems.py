@@ -38,7 +38,7 @@ def sentences(
             # From the check of several fields together, which words its own sentences.
             yield from str(detail["ctx"]["error"]).splitlines()
         elif name not in fields:
-            yield f"{name} ({origin}): unknown parameter, the nearest known is {nearest(name, [*fields, GROUP])}"
+            yield f"{name} ({origin}): {unknown(name, [*fields, GROUP])}"
         else:
             item = f"item {int(detail['loc'][1]) + 1} of {origin}" if detail["loc"][1:] else ""
             value = value if item else written
@@ -129,8 +129,9 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that an unknown one most resembles."""
+def unknown(name: str, known: Iterable[str], place: Callable[[str], str] = str) -> str:
+    """Return what is wrong with a name that is none of the known ones, and which may be meant, by its place."""
     import difflib  # only when something is wrong
 
-    return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    near = difflib.get_close_matches(name, known, n=1)
+    return "unknown parameter" + (f", the nearest known is {place(near[0])}" if near else "")

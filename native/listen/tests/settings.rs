@@ -40,11 +40,12 @@ fn every_vector_is_judged_as_it_says() {
 #[test]
 fn a_wrong_value_is_reported_by_parameter_value_and_what_is_allowed() {
     assert_eq!(
-        refused(r#"{"chunks": "all", "skip_paths": ["/a", "b"], "queu_bytes": 1}"#),
+        refused(r#"{"chunks": "all", "skip_paths": ["/a", "b"], "queu_bytes": 1, "colour": 2}"#),
         [
             r#"chunks="all": must be one of "off", "summary", "timeline", "events""#,
             r#"skip_paths="b" (item 2): must be a path in which {name} is any one segment and * at the end the rest"#,
             "queu_bytes: unknown parameter, the nearest known is queue_bytes",
+            "colour: unknown parameter",
         ]
     );
     let long = refused(&json!({ "service_name": "x".repeat(10_000) }).to_string());

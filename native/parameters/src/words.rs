@@ -5,10 +5,13 @@ use std::fmt;
 /// Longest value that a sentence shows whole, in characters.
 const LONGEST_VALUE: usize = 120;
 
-/// Returns the sentence about a name that is none of the `known` ones.
+/// Returns the sentence about a name that is none of the `known` ones, with the one that may be meant.
 pub fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let nearest = known.min_by_key(|known| distance(known, name)).unwrap_or_default();
-    format!("{name}: unknown parameter, the nearest known is {nearest}")
+    let nearest = known.map(|known| (distance(known, name), known)).min_by_key(|(distance, _)| *distance);
+    match nearest.filter(|(distance, _)| 2 * distance <= name.len()) {
+        Some((_, nearest)) => format!("{name}: unknown parameter, the nearest known is {nearest}"),
+        None => format!("{name}: unknown parameter"),
+    }
 }
 
 /// A value as JSON, cut where it is long.
