@@ -76,7 +76,9 @@ def shown(report: Path) -> Iterator[Page]:
 @needs_browser
 def test_a_person_reads_the_headline_figures_and_the_rows_of_the_outcomes(shown: Page) -> None:
     text = shown.evaluate("document.body.innerText")
-    figures = dict(re.findall(r"^(.+)\n+(.+)$", shown.evaluate("document.querySelector('dl').innerText"), re.MULTILINE))
+    first = shown.evaluate("document.querySelector('dl').innerText")
+    figures = dict(re.findall(r"^(.+)\n+(.+)$", first.replace("\u00a0", " "), re.MULTILINE))
+    assert "3.00\u00a0%" in first, "a unit is not parted from its number"
     assert figures["Requests"] == "200"
     assert figures["Requests per second"] == "1.01"
     assert figures["Failed"] == "3.00 %"
