@@ -90,7 +90,7 @@ def command(_given: Given) -> int:
 @_with_place
 def disable(given: Given, for_: str) -> int:
     """Record nothing: requests pass through; loggers and events do nothing. The audit lane goes on."""
-    return _run(given, "disable", **{"--for": for_})
+    return _run(given, "disable", for_=for_)
 
 
 @command.command(epilog=examples("inference-logging ctl enable"))
@@ -109,7 +109,7 @@ def level(given: Given, level: str, for_: str) -> int:
 
     The standard library's loggers, structlog and loguru have levels of their own.
     """
-    return _run(given, "level", level, **{"--for": for_})
+    return _run(given, "level", level, for_=for_)
 
 
 @command.command("sample-ratio", epilog=examples("inference-logging ctl sample-ratio 0.1 --for 10m"))
@@ -118,7 +118,7 @@ def level(given: Given, level: str, for_: str) -> int:
 @_with_place
 def sample_ratio(given: Given, ratio: float, for_: str) -> int:
     """Record this share of traces, on routes with their own ratio too."""
-    return _run(given, "sample-ratio", str(ratio), **{"--for": for_})
+    return _run(given, "sample-ratio", str(ratio), for_=for_)
 
 
 @command.command(epilog=examples("inference-logging ctl chunks events --for 1m"))
@@ -127,7 +127,7 @@ def sample_ratio(given: Given, ratio: float, for_: str) -> int:
 @_with_place
 def chunks(given: Given, mode: str, for_: str) -> int:
     """Record streams in this MODE (parameter chunks)."""
-    return _run(given, "chunks", mode, **{"--for": for_})
+    return _run(given, "chunks", mode, for_=for_)
 
 
 @command.command(
@@ -152,7 +152,7 @@ def capture(given: Given, trace: str | None, route: str | None, errors: int | No
     headers are recorded as configured (capture_input, capture_output, capture_body, record_headers); those that are off
     are printed. Requests already under way are not captured.
     """
-    code = _run(given, "capture", **{"--trace": trace, "--route": route, "--errors": errors, "--for": for_})
+    code = _run(given, "capture", trace=trace, route=route, errors=errors, for_=for_)
     if code == OK and (left_out := _not_captured(configuration(**_place(given)))):
         click.echo(f"not captured     off in this configuration: {left_out}")
     return code
@@ -163,7 +163,7 @@ def capture(given: Given, trace: str | None, route: str | None, errors: int | No
 @_with_place
 def show(given: Given, as_json: bool) -> int:
     """Show what is in force, and until when."""
-    return _run(given, "show", **{"--json": as_json})
+    return _run(given, "show", json=as_json)
 
 
 @command.command(epilog=examples("inference-logging ctl reset"))
@@ -189,8 +189,8 @@ def clean(given: Given) -> int:
 def _run(given: Given, command: str, *arguments: str, **options: Any) -> int:
     """Run a command of the group."""
     place = _place(given)
-    group = native.options({"--service-name": place["service_name"], "--all": given.get("all")})
-    return native.run(["ctl", *group, command, *native.options(options), "--", *arguments], configuration(**place))
+    group = native.options(service_name=place["service_name"], all=given.get("all"))
+    return native.run(["ctl", *group, command, *native.options(**options), "--", *arguments], configuration(**place))
 
 
 def _place(given: Given) -> Given:

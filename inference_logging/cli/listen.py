@@ -8,6 +8,7 @@ to take over.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -67,17 +68,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 @click.option("--metrics-address", default="0.0.0.0", show_default=True, help="Address to serve them on.")
 @click.option("--console", is_flag=True, help="Show records on stderr, as console: on, while this process leads.")
 def command(
-    config_file: Path | None,
-    service_name: str | None,
-    queue_directory: Path | None,
-    each: str | None,
-    forget_after_s: float | None,
-    ended_bytes: int | None,
-    make: tuple[Path, ...],
-    status_interval_s: float,
-    metrics_port: int | None,
-    metrics_address: str,
-    console: bool,
+    config_file: Path | None, service_name: str | None, queue_directory: Path | None, console: bool, **options: Any
 ) -> int:
     """Listen for servers that only produce (listener: external), or wait until another listener fails.
 
@@ -97,15 +88,7 @@ def command(
         queue_directory=queue_directory,
         console="on" if console else None,
     )
-    options = {
-        "--each": each,
-        "--forget-after-s": forget_after_s,
-        "--ended-bytes": ended_bytes,
-        "--status-interval-s": status_interval_s,
-        "--metrics-port": metrics_port,
-        "--metrics-address": metrics_address,
-    }
-    arguments = ["listen", *native.options(options), *(f"--make={path}" for path in make)]
+    arguments = ["listen", *native.options(**options)]
     if click.get_current_context().obj and (config.audit == "off" or config.audit_sink == "file"):
         native.become(arguments, config)
     return native.run(arguments, config)

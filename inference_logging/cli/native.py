@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,10 +45,16 @@ def become(arguments: Sequence[str], config: Config) -> None:
     os.close(file)
 
 
-def options(values: Mapping[str, Any]) -> list[str]:
-    """Return options in the form of a command line: those that have a value, and the flags that are set."""
-    given = {name: value for name, value in values.items() if value is not None and value is not False}
-    return [name if value is True else f"{name}={value}" for name, value in given.items()]
+def options(**values: Any) -> list[str]:
+    """Return options in the form of a command line: each that has a value or values, and the flags that are set."""
+    given: list[str] = []
+    for name, value in values.items():
+        option = f"--{name.rstrip('_').replace('_', '-')}"
+        several = value if isinstance(value, list | tuple) else [value]
+        given += [
+            option if one is True else f"{option}={one}" for one in several if one is not None and one is not False
+        ]
+    return given
 
 
 def as_json(config: Config, **more: Any) -> bytes:

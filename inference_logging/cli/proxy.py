@@ -46,16 +46,7 @@ from inference_logging.cli.options import CONFIG, QUEUE_DIRECTORY, SERVICE_NAME,
 @SERVICE_NAME
 @QUEUE_DIRECTORY
 def command(
-    listen: str,
-    to: str,
-    http2: bool,
-    threads: int | None,
-    forwarded: str | None,
-    max_connections: int | None,
-    header_timeout: int | None,
-    config_file: Path | None,
-    service_name: str | None,
-    queue_directory: Path | None,
+    config_file: Path | None, service_name: str | None, queue_directory: Path | None, **options: str | int | None
 ) -> int:
     """Record the requests of a server without a hook, by passing them on to it.
 
@@ -66,16 +57,7 @@ def command(
     Exit code: 1 if something is left or it could not start.
     """
     config = configuration(config_file=config_file, service_name=service_name, queue_directory=queue_directory)
-    options = {
-        "--listen": listen,
-        "--to": to,
-        "--http2": http2,
-        "--threads": threads,
-        "--forwarded": forwarded,
-        "--max-connections": max_connections,
-        "--header-timeout": header_timeout,
-    }
-    native.become(["proxy", *native.options(options)], config)
+    native.become(["proxy", *native.options(**options)], config)
     raise click.ClickException(
         f"the program {native.PROGRAM} is not installed beside this package: pip install {native.DISTRIBUTION}, or "
         "`make wheel` in a checkout"

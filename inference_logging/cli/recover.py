@@ -59,4 +59,4 @@ def command(
         directory=directory,
         queue_directory=argument if argument is not None else queue_directory,
     )
-    return native.run(["recover", *native.options({"--service-name": service_name, "--json": as_json})], config)
+    return native.run(["recover", *native.options(service_name=service_name, json=as_json)], config)

@@ -78,9 +78,8 @@ def command(
         if not given.is_dir():
             raise click.UsageError(not_a("directory", given))
     config = configuration(config_file=config_file, service_name=service_name)
-    options = [f"--queue-directory={path}" for path in queues]
-    options += [f"--prefix={name}" for name in prefixes or ()]
-    options += native.options({"--service-name": service_name, "--chain-key-file": chain_key_file, "--json": as_json})
+    shared = {"queue_directory": queues, "prefix": prefixes, "service_name": service_name, "json": as_json}
+    options = native.options(**shared, chain_key_file=chain_key_file)
     return native.run(["verify", *options, "--", *map(str, directories)], config)
 
 
