@@ -110,6 +110,12 @@ fn only_messages_of_line_ends_and_comments_and_pings_keep_the_connection_alive()
     assert_eq!(read_each(&[": a\n", "data: a\n\n"]), (1, 0, 0), "a comment within an event");
     assert_eq!(read_each(&["data:\n\n", "id: 1\n\n", "retry: 5\n\n", "event: other\n\n"]), (0, 1, 0));
     assert_eq!(read_each(&["data: {\"type\":\"keepalive\",\"sequence_number\":3}\n\n"]), (0, 1, 0));
+    let ag_ui =
+        ["data: {\"type\":\"RUN_STARTED\"}\n\n", "data: {\"type\":\"TEXT_MESSAGE_CONTENT\",\"delta\":\"a\"}\n\n"];
+    assert_eq!(read_each(&ag_ui), (1, 0, 1));
+    let dify = ["data: {\"event\":\"ping\"}\n\n", "data: {\"event\":\"message\",\"answer\":\"a\"}\n\n"];
+    assert_eq!(read_each(&dify), (1, 1, 0));
+    assert_eq!(read_each(&["data: {\"event\":\"message_end\",\"metadata\":{}}\n\n"]), (0, 0, 1));
 }
 
 #[test]
@@ -251,6 +257,12 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "Full",
         "503",
     ),
+    ("data: {\"type\":\"RUN_ERROR\",\"message\":\"x\",\"code\":\"E7\"}\n\n", "stream_error", "E7"),
+    (
+        "data: {\"event\":\"error\",\"status\":400,\"code\":\"invalid_param\",\"message\":\"x\"}\n\n",
+        "stream_error",
+        "invalid_param",
+    ),
     ("error: {\"code\":500,\"message\":\"x\",\"type\":\"server_error\"}\n\n", "stream_error", "500"),
 ];
 
@@ -321,6 +333,22 @@ fn of_servers() -> Vec<(&'static str, Form, Vec<u8>)> {
         json!({"choices": [{"index": 0, "token_ids": [5, 6]}]}),
         json!({"my": {"own": ["shape"]}}),
     ];
+    let ag_ui = [
+        json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
+        json!({"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}),
+        json!({"type": "THINKING_TEXT_MESSAGE_CONTENT", "delta": "hm"}),
+        json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hi"}),
+        json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "there"}),
+        json!({"type": "TOOL_CALL_ARGS", "toolCallId": "c", "delta": "{}"}),
+        json!({"type": "STATE_DELTA", "delta": [{"op": "add", "path": "/a", "value": 1}]}),
+        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
+    ];
+    let dify = [
+        json!({"event": "workflow_started", "task_id": "t", "data": {"id": "w"}}),
+        json!({"event": "message", "task_id": "t", "answer": "Hi", "created_at": 1}),
+        json!({"event": "ping"}),
+        json!({"event": "message_end", "task_id": "t", "metadata": {"usage": {"prompt_tokens": 3}}}),
+    ];
     let joined = |events: &[Value], write: fn(&Value) -> String| events.iter().map(write).collect::<String>();
     let crlf = |text: String| text.replace('\n', "\r\n");
     vec![
@@ -335,6 +363,8 @@ fn of_servers() -> Vec<(&'static str, Form, Vec<u8>)> {
         ("responses", Form::Events, joined(&responses, named).into_bytes()),
         ("ollama", Form::Lines, joined(&ollama, |line| format!("{line}\n")).into_bytes()),
         ("others", Form::Events, joined(&others, event).into_bytes()),
+        ("AG-UI", Form::Events, joined(&ag_ui, event).into_bytes()),
+        ("Dify", Form::Events, joined(&dify, event).into_bytes()),
         (
             "several lines of data",
             Form::Events,

@@ -8,6 +8,7 @@
 //! | Ollama | `message.content`, `response` | `thinking` | `message.tool_calls[]` | `error` |
 //! | Gemini | `candidates[].content.parts[].text` | the same beside `thought` | `…parts[].functionCall` | `error` |
 //! | TGI, llama.cpp, Triton | `token.text`, `content`, `text_output` | | | `error`, `error_type` |
+//! | AG-UI, Dify | `delta`, as of an unknown API | `delta`, by `type` | the same, by `type` | `type`, `event` |
 //! | SGLang | as of an unknown API | | | `error`, `meta_info.finish_reason.status_code` |
 
 /// Where a value stands.
@@ -175,7 +176,8 @@ impl Place {
         match key {
             b"choices" => Self::Choices,
             b"delta" => Self::Delta,
-            b"type" => Self::Type,
+            // Dify's type is its `event`.
+            b"type" | b"event" => Self::Type,
             b"error" => Self::Error,
             b"usage" => Self::Usage,
             b"object" => Self::Object,

@@ -53,21 +53,34 @@ enum Type {
 impl Type {
     fn of(name: &[u8]) -> Self {
         let has = |word: &[u8]| memchr::memmem::find(name, word).is_some();
+        let starts = |words: &[&[u8]]| words.iter().any(|word| name.starts_with(word));
         match name {
-            b"error" | b"response.failed" => Self::Failure,
+            b"error" | b"response.failed" | b"RUN_ERROR" => Self::Failure,
             b"ping" | b"keepalive" | b"keep-alive" | b"keep_alive" | b"heartbeat" => Self::KeepAlive,
             b"message_start"
             | b"message_delta"
             | b"message_stop"
             | b"content_block_start"
             | b"content_block_delta"
-            | b"content_block_stop" => Self::Known(Kinds::CONTENT),
-            _ if [&b"response."[..], b"transcript.", b"speech."].iter().any(|api| name.starts_with(api)) => {
+            | b"content_block_stop"
+            // Dify's.
+            | b"message_end"
+            | b"workflow_started"
+            | b"workflow_finished"
+            | b"node_started"
+            | b"node_finished" => Self::Known(Kinds::CONTENT),
+            _ if starts(&[b"response.", b"transcript.", b"speech."]) => {
                 Self::Known(match name {
                     _ if has(b"reasoning") => Kinds::REASONING,
                     _ if has(b"_call") || has(b"tool") => Kinds::TOOL_CALL,
                     _ => Kinds::CONTENT,
                 })
+            }
+            // AG-UI's.
+            _ if starts(&[b"THINKING_", b"REASONING_"]) => Self::Known(Kinds::REASONING),
+            _ if starts(&[b"TOOL_CALL_"]) => Self::Known(Kinds::TOOL_CALL),
+            _ if starts(&[b"RUN_", b"STEP_", b"TEXT_MESSAGE_", b"STATE_", b"MESSAGES_SNAPSHOT"]) => {
+                Self::Known(Kinds::CONTENT)
             }
             _ => Self::Unknown,
         }

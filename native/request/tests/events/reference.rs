@@ -30,7 +30,7 @@ pub fn truth(stream: &[u8], is_lines: bool) -> Truth {
             let joined = data.join("\n");
             if !joined.is_empty() {
                 truth.data(&name, &joined);
-            } else if matches!(name.as_str(), "error" | "response.failed") {
+            } else if is_failed(&name) {
                 truth.fail("", "");
                 truth.frames += 1;
             } else if has_data || has_comment || is_ping(&name) {
@@ -109,18 +109,18 @@ impl Truth {
     fn data(&mut self, name: &str, data: &str) {
         let value = serde_json::from_str::<Value>(data).ok().filter(Value::is_object);
         let Some(value) = value else {
-            if matches!(name, "error" | "response.failed") {
+            if is_failed(name) {
                 self.fail("", "");
             }
             match data {
                 "[DONE]" => self.frames += 1,
                 _ if is_ping(name) => self.keep_alives += 1,
-                _ if matches!(name, "error" | "response.failed") => self.frames += 1,
+                _ if is_failed(name) => self.frames += 1,
                 _ => self.chunks += 1,
             }
             return;
         };
-        let own_kind = value["type"].as_str().unwrap_or_default();
+        let own_kind = value["type"].as_str().or(value["event"].as_str()).unwrap_or_default();
         let is_failure = self.look_for_failure(name, own_kind, &value);
         let kind = if is_known(own_kind) || is_ping(own_kind) || is_failed(own_kind) { own_kind } else { name };
         if is_ping(kind) {
@@ -193,14 +193,18 @@ fn is_member(value: &Value) -> bool {
 }
 
 fn is_failed(kind: &str) -> bool {
-    matches!(kind, "error" | "response.failed")
+    matches!(kind, "error" | "response.failed" | "RUN_ERROR")
 }
 
 fn is_known(kind: &str) -> bool {
     let exact = ["message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta"];
+    let of_dify = ["message_end", "workflow_started", "workflow_finished", "node_started", "node_finished"];
+    let apis = ["response.", "transcript.", "speech.", "RUN_", "STEP_", "TEXT_MESSAGE_", "TOOL_CALL_", "THINKING_"];
+    let others = ["REASONING_", "STATE_", "MESSAGES_SNAPSHOT"];
     exact.contains(&kind)
         || kind == "content_block_stop"
-        || ["response.", "transcript.", "speech."].iter().any(|api| kind.starts_with(api))
+        || of_dify.contains(&kind)
+        || apis.iter().chain(&others).any(|api| kind.starts_with(api))
 }
 
 fn adds(kind: &str, value: &Value) -> Adds {
@@ -221,8 +225,8 @@ fn adds(kind: &str, value: &Value) -> Adds {
     if text(delta) {
         let place = match kind {
             _ if !is_known(kind) => 0,
-            _ if kind.contains("reasoning") => 1,
-            _ if kind.contains("_call") || kind.contains("tool") => 2,
+            _ if kind.contains("reasoning") || kind.starts_with("REASONING_") || kind.starts_with("THINKING_") => 1,
+            _ if kind.contains("_call") || kind.contains("tool") || kind.starts_with("TOOL_CALL_") => 2,
             _ => 0,
         };
         adds[place] = true;
