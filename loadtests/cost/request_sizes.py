@@ -50,24 +50,27 @@ class Size(NamedTuple):
     listener_cpu_s: float
 
 
-def measure(config: Config, input_tokens: int, output_tokens: int) -> Size:
+def measure(config: Config, input_tokens: int, output_tokens: int, requests: int = REQUESTS) -> Size:
     """Record requests and return what one of them takes; the queue is read while no listener empties it."""
     with tempfile.TemporaryDirectory(prefix="inference-logging-") as folder:
-        waiting = _recorded(config, input_tokens, output_tokens, Path(folder) / "waiting", "external")
-        written = _recorded(config, input_tokens, output_tokens, Path(folder) / "written", "thread")
+        waiting = _recorded(config, input_tokens, output_tokens, requests, Path(folder) / "waiting", "external")
+        written = _recorded(config, input_tokens, output_tokens, requests, Path(folder) / "written", "thread")
         # Records have a sequence; what frames them, and what the listener says of itself, has none.
         content = b"".join(line + b"\n" for line in harness.lines(Path(folder) / "written" / "segments", b'"seq":'))
     compressed = zstandard.ZstdCompressor(level=Config().compress_level).compress(content)
     amounts = (waiting["bytes_in_queue"], len(content), len(compressed), written["listener"]["listener_cpu_s"])
-    return Size(*(amount / REQUESTS for amount in amounts))
+    return Size(*(amount / requests for amount in amounts))
 
 
-def _recorded(config: Config, input_tokens: int, output_tokens: int, folder: Path, listener: str) -> dict[str, Any]:
+def _recorded(
+    config: Config, input_tokens: int, output_tokens: int, requests: int, folder: Path, listener: str
+) -> dict[str, Any]:
     """Return the logger's counts of requests that went through the middleware."""
     places = {"directory": folder / "segments", "queue_directory": folder / "queues", "listener": listener}
     own = config.model_copy(update={**places, "queue_bytes": QUEUE_BYTES, "metrics_registry": "none"})
     with Logger(own) as logger:
-        asyncio.run(_serve(InferenceLoggingMiddleware(_answer(output_tokens), own), input_tokens, output_tokens))
+        application = InferenceLoggingMiddleware(_answer(output_tokens), own)
+        asyncio.run(_serve(application, input_tokens, output_tokens, requests))
         assert listener == "external" or logger.flush(DEADLINE_S)
         counts: dict[str, Any] = logger.stats()
     assert not counts["dropped"], counts
@@ -106,8 +109,8 @@ def _event(content: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
-async def _serve(application: Any, input_tokens: int, output_tokens: int) -> None:
-    for _ in range(REQUESTS):
+async def _serve(application: Any, input_tokens: int, output_tokens: int, requests: int) -> None:
+    for _ in range(requests):
         asked = Kind("GET", "GET", "/items", b"", 1)
         if output_tokens:
             messages = [{"role": "user", "content": _text(input_tokens)}]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from loadtests import harness
 from loadtests.instructions import bench_instructions
 from loadtests.instructions.bench_instructions import FIGURES, Counts, Toolchain
 from loadtests.turns import bench_turns
-from loadtests.turns.bench_turns_arms import COMPARED, LOGGED, OURS, THINNEST_AGAIN, WITH_AND_WITHOUT
+from loadtests.turns.bench_turns_arms import COMPARED, LOGGED, OURS, THINNEST_AGAIN
 from loadtests.turns.bench_turns_inside import row as row_of
 from loadtests.turns.bench_turns_inside import rows_of
 from loadtests.turns.bench_turns_rows import Block, Case, doubt, verdict
@@ -60,18 +58,14 @@ totals: 54
 
 
 def sample() -> Counts:
-    counts = Counts()
-    counts.add(bench_instructions.read(SAMPLE.splitlines(keepends=True)).counts, 1 / 10)  # of ten requests
+    counts, dump = Counts(), bench_instructions.read(SAMPLE.splitlines(keepends=True))
+    assert (dump.name, dump.thread) == ("get/0", 3)
+    counts.add(dump.counts, 1 / 10)  # of ten requests
     return counts
 
 
 def row(instructions: float, native: float = 100) -> dict[str, dict[str, float]]:
     return {"get": {"instructions": instructions, "native_instructions": native}}
-
-
-def test_a_file_reports_its_mark_and_its_thread() -> None:
-    dump = bench_instructions.read(SAMPLE.splitlines(keepends=True))
-    assert (dump.name, dump.thread) == ("get/0", 3)
 
 
 def test_instructions_are_counted_where_they_are_and_not_in_callers() -> None:
@@ -83,12 +77,8 @@ def test_instructions_are_counted_where_they_are_and_not_in_callers() -> None:
 def test_a_code_line_counts_where_it_runs_at_least_every_other_time() -> None:
     native = sample().total("_native")
     assert native.lines == {0x1038 >> 6, 0x2000 >> 6}  # 0x1044, on a line of its own, ran four times of ten
-
-
-def test_what_runs_without_logging_as_well_is_taken_off() -> None:
-    counts = sample()
-    counts.add(sample(), -1)
-    assert counts.total().instructions == pytest.approx(0)
+    (counts := sample()).add(sample(), -1)
+    assert counts.total().instructions == pytest.approx(0), "what runs without logging too is taken off"
     assert not counts.total().lines
 
 
@@ -130,32 +120,6 @@ def test_the_noted_bounds_are_those_of_all_rows(tmp_path: Path) -> None:
     assert {name for names in bench_instructions.TOGETHER for name in names} == set(bounds)
     bench_instructions.write_bounds(noted, bounds, tmp_path / "bounds.json")
     assert bench_instructions.read_bounds(tmp_path / "bounds.json") == (noted, bounds)
-
-
-@pytest.mark.servers
-def test_each_row_does_its_work_and_dumps_each_of_its_parts(tmp_path: Path) -> None:
-    marks = tmp_path / "marks.so"
-    source = f"""#include <stdio.h>
-    void start(void) {{}} void stop(void) {{}} void zero(void) {{}}
-    void dump(const char *name) {{ FILE *to = fopen("{tmp_path}/dumped", "a"); fprintf(to, "%s ", name); fclose(to); }}
-    """
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", marks, "-"], input=source, text=True, check=True)
-    rows: dict[str, Any] = {}
-    for number, names in enumerate(bench_instructions.TOGETHER):
-        place = tmp_path / str(number)
-        place.mkdir()
-        ended = subprocess.run(
-            [sys.executable, bench_instructions.HERE / "instruction_rows.py", "count", marks, *names],
-            env={**os.environ, "PYTHONPATH": str(bench_instructions.ROOT), **bench_instructions.settings(place)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (ended.returncode, ended.stderr) == (0, "")
-        rows |= json.loads(ended.stdout.splitlines()[-1])
-    assert set(rows) == set(bench_instructions.ROWS)
-    parts = [f"{name}/{position}" for name, row in rows.items() for position, _ in enumerate(row["weights"])]
-    assert (tmp_path / "dumped").read_text(encoding="utf-8").split() == parts
 
 
 ARMS = 3
@@ -295,18 +259,6 @@ def test_a_server_has_an_arm_for_each_package_and_records_what_ours_served() -> 
         found = server.measure(load, "/v1/chat/completions", Case("POST", 2))
         server.stop()  # raises unless each request to an arm of ours has its record
     assert all(min(block) > 0 for block in found)
-
-
-@pytest.mark.servers
-def test_the_server_of_the_turns_gives_whole_blocks_and_its_books_balance() -> None:
-    with bench_turns.running(WITH_AND_WITHOUT) as server:
-        server.ask("restart?2")
-        for _ in range(2 * 3 * 4 + 1):
-            assert harness.get(f"http://{harness.HOST}:{server.port}/trivial", timeout_s=bench_turns.START_S) == b"ok"
-        blocks = server.ask("pause")["blocks"]
-        server.stop()
-    assert len(blocks) == 3  # the first one warms up
-    assert all(len(block) == 3 and min(block) > 0 for block in blocks)
 
 
 @pytest.mark.servers
