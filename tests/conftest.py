@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import sys
@@ -79,6 +80,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("real")
     if item.get_closest_marker("kills"):
         item.add_marker(pytest.mark.flaky(reruns=0))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what all tests share out of the garbage collector's walks: they took a tenth of all time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
