@@ -49,11 +49,12 @@ else \
 fi
 endef
 
-# $(call install_tools,NAMES): what exists stays; a missing one is reported, and fails the step after the others.
+# $(call install_tools,NAMES): what exists stays; a missing one is reported, and fails the step after the others. To remove
+# what was only needed for building takes minutes, and CI's machine goes away as a whole.
 define install_tools
 ($(call require,go,golang,building what is written in Go)) || true; \
 ($(call require,mvn,maven,the jars of Kafka and OpenSearch)) || true; \
-$(PYTHON) tools/programs/install.py $(1)
+$(PYTHON) tools/programs/install.py $(if $(CI),--keep-cache) $(1)
 endef
 
 # vLLM's tests are one process that waits for its server, and need none of the tools that are compiled first.
