@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, ViewportSize, expect, sync_playwright
 
 from inference_logging.read.table.table import Table
 from inference_logging.read.view.links import parse_link
@@ -26,8 +26,8 @@ needs_chromium = pytest.mark.skipif(
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-WIDE = {"width": 1440, "height": 900}
-PHONE = {"width": 390, "height": 800}
+WIDE: ViewportSize = {"width": 1440, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 800}
 
 
 class Window:
@@ -100,8 +100,7 @@ def chromium() -> Iterator[Browser]:
 @contextmanager
 def window(browser: Browser, url: str, *, phone: bool = False, dark: bool = False, **more: Any) -> Iterator[Window]:
     """Open a window of its own storage. Raises AssertionError at the end if the console complained."""
-    size: Any = PHONE if phone else WIDE
-    context = browser.new_context(viewport=size, color_scheme="dark" if dark else "light", **more)
+    context = browser.new_context(viewport=PHONE if phone else WIDE, color_scheme="dark" if dark else "light", **more)
     context.set_default_timeout(PATIENCE_MS)
     try:
         opened = Window(context.new_page(), url)

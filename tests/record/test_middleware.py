@@ -235,7 +235,7 @@ def test_a_client_that_goes_while_its_body_is_read_is_a_disconnect_without_a_sta
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         await Request(scope, receive).body()
 
-    incoming = [{"type": "http.request", "body": b"abc", "more_body": True}, {"type": "http.disconnect"}]
+    incoming: list[Message] = [{"type": "http.request", "body": b"abc", "more_body": True}, {"type": "http.disconnect"}]
     record = recorded.request_of(read, http_scope(method="POST"), incoming, raises=ClientDisconnect)
     assert (record["outcome"], record["http.request.body.size"]) == ("client_disconnect", 3)
     assert "http.response.status_code" not in record
