@@ -88,6 +88,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter end as usual: what stays frozen is reported as leaked, behind the closing line."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take away INFERENCE_LOGGING_… variables, so that a developer's own settings don't change a test."""
