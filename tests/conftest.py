@@ -39,7 +39,7 @@ settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
-# httpx reads all certificates of the machine for each client, also of plain HTTP: a tenth of the time of all tests.
+# httpx reads all certificates of the machine for each client, also of plain HTTP, and tests make thousands.
 default.create_ssl_context = functools.cache(create_ssl_context)  # type: ignore[attr-defined]
 
 # A shell without job control starts what runs in the background deaf to Ctrl-C, and every process that a test starts
