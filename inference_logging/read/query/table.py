@@ -85,7 +85,7 @@ def _odd_lines(connection: DuckDBPyConnection, entry: Entry) -> list[str]:
     if entry.facts is None or not entry.facts.odd:
         return []
     places = connection.execute(
-        f'SELECT "offset", length FROM {source([entry])} WHERE odd ORDER BY "offset"'
+        f'SELECT "offset", length FROM {source([entry], "offset length")} WHERE odd ORDER BY "offset"'
     ).fetchall()
     opened = entry.open()
     if opened is None:
@@ -125,7 +125,8 @@ def _view(connection: DuckDBPyConnection, table: str, columns: Sequence[str], en
         for column in columns
     )
     connection.execute(
-        f"CREATE VIEW {table} AS SELECT {exact} FROM {source(entries)} WHERE NOT odd AND {condition} "
+        f"CREATE VIEW {table} AS SELECT {exact} FROM {source(entries, exact + condition)} "
+        f"WHERE NOT odd AND {condition} "
         f"UNION ALL SELECT {', '.join(map(name, columns))} FROM odd_records WHERE {condition}"
     )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MOMENT: Final = f"epoch_ns({TIMESTAMP})"
+_PLACE: Final = f'{MOMENT}, "offset", length'
 _LINES_AT_ONCE: Final = 2048
 """Lines that are read before the next look at the clock."""
 _MOST_NS: Final = (1 << 63) - 1
@@ -126,9 +127,14 @@ def _resolved(match: re.Match[str]) -> str:
     return chr(int(match[1], 16)) if match[1] else _SHORT.get(match[2], match[2])
 
 
-def source(entries: Sequence[Entry]) -> str:
-    """Return the rows of segments as SQL: files, and tables in memory as far as their facts say."""
-    columns = ", ".join(map(name, ALL))
+def source(entries: Sequence[Entry], used: str) -> str:
+    """Return the rows of segments as SQL: files, and tables in memory as far as their facts say.
+
+    They have the columns whose names stand in ``used``, and ``odd``: to bind all of them takes DuckDB longer than a small
+    question.
+    """
+    names = [column for column in ALL if column in used or column == "odd"]
+    columns = ", ".join(map(name, names))
     files = [str(entry.file) for entry in entries if entry.file is not None]
     parts = [f"SELECT {columns} FROM read_parquet({texts(files)})"] if files else []
     parts += [
@@ -137,7 +143,7 @@ def source(entries: Sequence[Entry]) -> str:
         if entry.facts is not None
         for table in entry.tables
     ]
-    nothing = ", ".join(f"NULL::{kind} AS {name(column)}" for column, kind in ALL.items())
+    nothing = ", ".join(f"NULL::{ALL[column]} AS {name(column)}" for column in names)
     return f"({' UNION ALL '.join(parts) or f'SELECT {nothing} WHERE false'})"
 
 
@@ -197,7 +203,8 @@ class Search:
         members = ", ".join(f"{sql} AS {member}" for member, (sql, _) in shape.items())
         parts = []
         if not by_lines:
-            parts.append(f"SELECT {members} FROM {source(rows)} WHERE NOT odd AND {decided} AND {within} AND {further}")
+            where = f"NOT odd AND {decided} AND {within} AND {further}"
+            parts.append(f"SELECT {members} FROM {source(rows, members + where)} WHERE {where}")
         looked = rows if by_lines else [one for one in rows if one.facts is not None and one.facts.odd]
         if looked:
             columns = ", ".join(f"{member} {kind}" for member, (_, kind) in shape.items())
@@ -209,7 +216,7 @@ class Search:
             self._look(looked, conditions, shape, found, forward, enough)
         if by_lines:
             self.values = {}
-        self.relation = " UNION ALL ".join(parts) or f"SELECT {members} FROM {source([])}"
+        self.relation = " UNION ALL ".join(parts) or f"SELECT {members} FROM {source([], members)}"
         if not parts:
             self.values = {}
 
@@ -256,7 +263,7 @@ class Search:
         order = "" if forward else "DESC"
         used = {parameter: value for parameter, value in self.values.items() if f"${parameter}" in _words(conditions)}
         places = self.cursor.execute(
-            f'SELECT {MOMENT}, "offset", length FROM {source([entry])} WHERE {conditions} '
+            f"SELECT {_PLACE} FROM {source([entry], _PLACE + conditions)} WHERE {conditions} "
             f"ORDER BY 1 {order}, 2 {order}",
             used,
         ).fetchall()
