@@ -30,7 +30,7 @@ EXPORT_SETUP := $(wildcard tests/integrations/export/*.txt tests/integrations/ex
 	tests/integrations/export/mooncake_reader/src/*)
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
-# Programs of others that tests drive, as tools/programs/pins.yaml has them: those of one part; `make tools` gets all.
+# Programs of others that tests drive, as tools/programs/pins.yaml has them: those of one part; `make tools` gets what `make test-real` needs.
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ray-crds kserve-crds lws-crds inferencepool-crds kyverno-crds
 NODE_TOOLS := helm etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kube-proxy otelcol
 SHIPPING_TOOLS := otelcol otelgateway kafka loki versitygw opensearch
@@ -53,24 +53,23 @@ endef
 # what was only needed for building takes minutes, and CI's machine goes away as a whole.
 define install_tools
 ($(call require,go,golang,building what is written in Go)) || true; \
-($(call require,mvn,maven,the jars of Kafka and OpenSearch)) || true; \
+$(if $(filter kafka opensearch,$(1)),($(call require,mvn,maven,the jars of Kafka and OpenSearch)) || true;) \
 $(PYTHON) tools/programs/install.py $(if $(CI),--keep-cache) $(1)
 endef
 
 # vLLM's tests are one process that waits for its server, and need none of the tools that are compiled first.
-test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, Helm, Kafka, collectors, databases
+test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, Helm, ClickHouse's engine
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
-	@$(rsyslog)
 	@$(MAKE) -j2 --output-sync real-vllm real-others
 
 real-vllm: real-servers
 	$(PYTHON) -m pytest $(RERUNS) -m "vllm and not lengthy" --durations=20
 
 real-others: real-servers real-tools
-	$(PYTEST) -m "real and not (vllm or embedded or export or images or node or recipes or tsan)"
+	$(PYTEST) -m "real and not (vllm or shipping or embedded or export or images or node or recipes or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
@@ -139,7 +138,7 @@ test-fleet: build clickhouse ### Ship to a real object storage, ClickHouse's eng
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
 		$(PYTHON) -m pytest tests/ship/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 
-tools: $(DEPENDENCIES) ## Get the third-party programs that the tests drive, into .tools (five minutes the first time)
+tools: $(DEPENDENCIES) ## Get the third-party programs that the tests drive, into .tools (three minutes the first time)
 	@$(call install_tools,--all)
 
 triton: $(TRITON_PACKAGE) ### Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel

@@ -16,11 +16,10 @@ import httpx
 import pytest
 import yaml
 
+from tests.chart.chart import CHART, helm
 from tests.kit.servers import free_port
 from tests.kit.support import wait_until
-from tests.tools.tools import tool
 
-CHART = Path(__file__).parents[2] / "helm"
 RUNBOOK = "https://example.com/runbook"
 _IMAGE = {"image": {"repository": "example.com/image"}}
 _GIVEN = {"server": _IMAGE, "listener": _IMAGE, "shipper": {"type": "none"}}
@@ -44,9 +43,8 @@ def promtool(*arguments: str, directory: Path) -> subprocess.CompletedProcess[st
 
 def render(template: str, **values: Any) -> dict[str, Any]:
     """Return the one object that helm makes of a template of the chart with these values."""
-    command = [str(tool("helm")), "template", "r", str(CHART), "--show-only", f"templates/{template}", "--values", "-"]
-    text = yaml.safe_dump({**_GIVEN, **values})
-    made = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=120)
+    given = json.dumps({**_GIVEN, **values})
+    made = helm("template", "r", CHART, "--show-only", f"templates/{template}", "--values", "-", given=given)
     assert made.returncode == 0, made.stderr
     found: dict[str, Any] = yaml.safe_load(made.stdout)
     return found
