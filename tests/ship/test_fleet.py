@@ -218,10 +218,8 @@ def _kill(host: Host, gateway: Objects) -> None:
         return gateway.uploads(*keys) - host.killed_in if keys else set()
 
     wait_until(host.is_sending, "a segment to be sent")
-    with contextlib.suppress(AssertionError):
-        wait_until(
-            lambda: own() or host.has_arrived(), "an upload in parts", 20.0 if host.rotate_bytes > LARGE else 0.5
-        )
+    if host.rotate_bytes > LARGE:
+        wait_until(lambda: own() or host.has_arrived(), "an upload in parts", 300)
     host.killed_in |= own()
     host.kill()
 

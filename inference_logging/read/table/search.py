@@ -26,6 +26,8 @@ MOMENT: Final = f"epoch_ns({TIMESTAMP})"
 _PLACE: Final = f'{MOMENT}, "offset", length'
 _LINES_AT_ONCE: Final = 2048
 """Lines that are read before the next look at the clock."""
+_FEW: Final = 10_000
+"""Rows that are copied once, which is quicker than to plan and read the relation for each statement."""
 _MOST_NS: Final = (1 << 63) - 1
 _NO_BUDGET_S: Final = 3600.0
 _ESCAPE: Final = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
@@ -219,6 +221,9 @@ class Search:
         self.relation = " UNION ALL ".join(parts) or f"SELECT {members} FROM {source([], members)}"
         if not parts:
             self.values = {}
+        if self.reached.rows <= _FEW:
+            self.cursor.execute(f"CREATE OR REPLACE TEMP TABLE few AS {self.relation}", self.values)
+            self.relation, self.values = "SELECT * FROM few", {}
 
     def _look(
         self,
