@@ -13,7 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.chart.prometheus import CHART, RUNBOOK, promtool, render, rendered_rules
+from tests.chart.chart import CHART
+from tests.chart.prometheus import RUNBOOK, promtool, render, rendered_rules
 from tests.kit.servers import free_port
 from tests.kit.support import wait_until
 from tests.tools.tools import tool

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.chart.prometheus import CHART, Prometheus, Target, written_rules
+from tests.chart.chart import CHART
+from tests.chart.prometheus import Prometheus, Target, written_rules
 from tests.chart.watched import MODELS, Watched, watched
 from tests.kit.browser import needs_browser
 from tests.kit.c_programs import built

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from inference_logging.record.health import STATES
-from tests.chart.prometheus import CHART, RUNBOOK, nearest_aggregations, promtool, render, written_rules
+from tests.chart.chart import CHART
+from tests.chart.prometheus import RUNBOOK, nearest_aggregations, promtool, render, written_rules
 from tests.chart.test_dashboard import DASHBOARD, EXPRESSIONS, NOTES, PANELS, TARGETS, filled_in
 
 pytestmark = pytest.mark.chart

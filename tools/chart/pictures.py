@@ -26,7 +26,8 @@ from typing import Any, Final
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from tests.chart.prometheus import CHART, Prometheus
+from tests.chart.chart import CHART
+from tests.chart.prometheus import Prometheus
 from tests.chart.watched import Watched, watched
 
 HERE: Final = Path(__file__).parent / "pictures"

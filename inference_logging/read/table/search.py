@@ -132,8 +132,8 @@ def _resolved(match: re.Match[str]) -> str:
 def source(entries: Sequence[Entry], used: str) -> str:
     """Return the rows of segments as SQL: files, and tables in memory as far as their facts say.
 
-    They have the columns whose names stand in ``used``, and ``odd``: to bind all of them takes DuckDB longer than a small
-    question.
+    They have the columns whose names stand in ``used``, and ``odd``: to bind all takes DuckDB longer than a small
+    question does.
     """
     names = [column for column in ALL if column in used or column == "odd"]
     columns = ", ".join(map(name, names))
