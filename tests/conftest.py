@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from httpx import create_ssl_context
 from httpx._transports import default
 from hypothesis import settings
@@ -41,6 +42,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # httpx reads all certificates of the machine for each client, also of plain HTTP, and tests make thousands.
 default.create_ssl_context = functools.cache(create_ssl_context)  # type: ignore[attr-defined]
+
+# botocore reads a megabyte that describes S3 for each client.
+JSONFileLoader.load_file = staticmethod(functools.cache(JSONFileLoader().load_file))  # type: ignore[method-assign,assignment]
 
 # A shell without job control starts what runs in the background deaf to Ctrl-C, and every process that a test starts
 # and ends by it would be, too.
