@@ -62,20 +62,18 @@ test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, Helm, 
 	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
 	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
-	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
 	@$(MAKE) -j2 --output-sync real-vllm real-others
 
 real-vllm: real-servers
 	$(PYTHON) -m pytest $(RERUNS) -m "vllm and not lengthy" --durations=20
 
 real-others: real-servers real-tools
-	$(PYTEST) -m "real and not (vllm or shipping or embedded or export or images or node or recipes or tsan)"
+	$(PYTEST) -m "real and not (vllm or shipping or wheel or embedded or export or images or node or recipes or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
 
 real-servers:
-	@$(MAKE) wheel || echo "the tests of the wheel and of the static listener are skipped" >&2
 	@$(MAKE) triton || echo "the tests with a real Triton are skipped" >&2
 	@$(MAKE) parsl || echo "the tests with a real Parsl are skipped" >&2
 	@$(MAKE) clickhouse || echo "the tests with ClickHouse's engine are skipped" >&2

@@ -85,6 +85,10 @@ sbom: $(VENV)/.stamp-audit ### Write the bills of materials into dist/sbom: Pyth
 test-sdist: sdist ### Build a wheel from the sdist with the network closed, and import it
 	$(PYTHON) release/offline.py dist/wheels/*.tar.gz
 
+test-wheel: wheel ### Run the tests of this machine's wheels, and of images that are made of them
+	@($(call require,buildah,buildah,the tests of the image; without it they are skipped)) || true
+	$(PYTHON) -m pytest $(RERUNS) -m "wheel and not images"
+
 test-wheels: $(DEPENDENCIES) ### Run the quick tests on the wheels as they are installed, in each Python that is here
 	$(PYTHON) release/installed.py dist/wheels
 

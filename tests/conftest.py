@@ -35,16 +35,16 @@ from tests.kit.support import Recorded
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# How long one example takes says nothing on a busy machine, so no deadline; the same examples in each CI run.
+# How long one example takes says nothing on a busy machine, so no deadline. CI has the same examples each time, and fewer.
 settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # httpx reads all certificates of the machine for each client, also of plain HTTP, and tests make thousands.
 default.create_ssl_context = functools.cache(create_ssl_context)  # type: ignore[attr-defined]
 
 # botocore reads a megabyte that describes S3 for each client.
-JSONFileLoader.load_file = staticmethod(functools.cache(JSONFileLoader().load_file))  # type: ignore[method-assign,assignment]
+JSONFileLoader.load_file = staticmethod(functools.cache(JSONFileLoader().load_file))
 
 # A shell without job control starts what runs in the background deaf to Ctrl-C, and every process that a test starts
 # and ends by it would be, too.
@@ -72,6 +72,7 @@ _REAL = (
     "triton",
     "tsan",
     "vllm",
+    "wheel",
 )
 
 
@@ -150,7 +151,7 @@ def listener_binary() -> Path:
     """Return the listener without Python: what is given, as release/installed.py does, or else built in debug mode."""
     if given := os.environ.get("LISTENER_PROGRAM"):
         return Path(given)
-    return built("inference_logging_program") / "inference-logging-listener"
+    return built() / "inference-logging-listener"
 
 
 @pytest.fixture(scope="session")

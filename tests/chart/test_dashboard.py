@@ -211,7 +211,7 @@ def test_every_series_of_ours_that_an_alert_asks_for_is_there(seen: Watched, tmp
     rules = [rule["expr"] for group in written_rules()["groups"] for rule in group["rules"] if "alert" in rule]
     asked = {series for rule in rules for series in re.findall(r"inference_logging_\w+(?:\{[^}]*\})?", rule)}
     assert len(asked) > 15
-    program = built("inference_logging_program") / "inference-logging-listener"
+    program = built() / "inference-logging-listener"
     with Node(tmp_path, program).listen("--metrics-port", "0", "--metrics-address", "127.0.0.1") as listener:
         port = wait_until(lambda: served_port(listener.lines), "the port of a node's listener")
         Target(port, "listener", "logging", "node", "node-0").add_to(seen.prometheus.targets)

@@ -255,7 +255,7 @@ def _shipping(config: Config, running: ExitStack) -> tuple[int, int, int]:
     """Run a shipper to a collector below a parent; return the parent, and the ports of the metrics of both."""
     collector, port, parent = Collector(), free_port(), free_port()
     running.callback(collector.close)
-    supervise = [str(built("inference_logging_program") / "inference-logging-listener"), "supervise"]
+    supervise = [str(built() / "inference-logging-listener"), "supervise"]
     ship = [sys.executable, "-m", "inference_logging.cli.main", "ship", "--metrics-port", str(port)]
     given: dict[str, Any] = {**environment(config), "INFERENCE_LOGGING_SHIP_TO": collector.url}
     process = subprocess.Popen(

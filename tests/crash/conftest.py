@@ -18,7 +18,7 @@ from tests.crash.stage import Produce, Stage, directories
 from tests.crash.verdict import Figures, drain, judge
 from tests.kit.signatures import Configure
 
-KILLS: Final = int(os.environ.get("CRASH_KILLS", "8"))
+KILLS: Final = int(os.environ.get("CRASH_KILLS", "5"))
 """How many processes each test kills, at least."""
 SEED: Final = int(os.environ.get("CRASH_SEED", random.SystemRandom().randrange(1 << 32)))
 

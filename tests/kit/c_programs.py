@@ -26,14 +26,15 @@ def install(prefix: Path, *options: str) -> Path:
     """Build the C library in debug mode, with more options of cargo perhaps, and install it."""
     if shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
-    subprocess.run([LIBRARY / "install", built("inference_logging_c", *options), prefix], check=True)
+    subprocess.run([LIBRARY / "install", built(*options), prefix], check=True)
     return prefix
 
 
-def built(package: str, *options: str) -> Path:
-    """Build a package of the core in debug mode, and return the directory of what was built.
+def built(*options: str) -> Path:
+    """Build the C library and the listener's program in debug mode, and return the directory of what was built.
 
-    With options of cargo it is a directory of its own, so that tests that run beside this one keep their library.
+    Both at once, as `make test` does: one alone has other features of what they share, and compiles that anew. With
+    options of cargo the library alone, in a directory of its own, so that tests that run beside this one keep theirs.
     """
     cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
     if cargo is None:
@@ -41,7 +42,8 @@ def built(package: str, *options: str) -> Path:
     portable = ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
     features = [] if PLATFORM == "linux" else portable
     target = LIBRARY.parent / "target" / ("options" if options else "")
-    command = [cargo, "build", "--quiet", "--target-dir", str(target), "--package", package, *features, *options]
+    packages = ["--package", "inference_logging_c", *(() if options else ("--package", "inference_logging_program"))]
+    command = [cargo, "build", "--quiet", "--target-dir", str(target), *packages, *features, *options]
     subprocess.run(command, cwd=LIBRARY.parent, check=True)
     # Resolved: in a copy of the checkout the core is a link.
     return (target / "debug").resolve()

@@ -28,7 +28,7 @@ from tests.project.test_readme import DRIVER, blocks
 from tests.ship.endpoint import Collector, collector
 
 pytestmark = [
-    pytest.mark.real,
+    pytest.mark.wheel,
     pytest.mark.servers,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root builds and starts images without an engine"),
     pytest.mark.skipif(shutil.which("buildah") is None, reason="needs buildah"),

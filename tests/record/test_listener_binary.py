@@ -390,14 +390,14 @@ STATIC = Path(__file__).parents[2] / "dist" / "inference-logging-listener"
 WHEELS = sorted(STATIC.parent.glob("*.whl"))
 
 
-@pytest.mark.real
+@pytest.mark.wheel
 @pytest.mark.skipif(not STATIC.exists(), reason="make listener was not run")
 def test_what_make_builds_needs_no_library() -> None:
     said = subprocess.run(["ldd", STATIC], capture_output=True, text=True, check=False)
     assert re.search("statically linked|not a dynamic executable", said.stdout + said.stderr)
 
 
-@pytest.mark.real
+@pytest.mark.wheel
 @pytest.mark.skipif(not WHEELS, reason="make wheel was not run")
 def test_the_wheels_are_the_package_and_the_program_and_listen_becomes_it(tmp_path: Path, configure: Configure) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
