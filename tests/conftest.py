@@ -35,7 +35,7 @@ from tests.kit.support import Recorded
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# How long one example takes says nothing on a busy machine, so no deadline. CI has the same examples each time, and fewer.
+# How long one example takes says nothing on a busy machine, so no deadline. CI has the same each time, and fewer.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
