@@ -93,7 +93,7 @@ def test_a_request_is_counted_once_in_its_arm_and_recorded_only_in_slices_with_r
     assert len(recorded.records("request")) == 3
     assert comparison.counts() == (off, on)
     wait_until(lambda: len(changes(recorded.config)) == 2, "its end to be on record")
-    assert changes(recorded.config)[1:] == [({"requests_recorded": 2, "requests_not_recorded": 4}, None)]
+    assert changes(recorded.config)[1:] == [({"requests_on": 2, "requests_off": 4}, None)]
 
 
 def test_a_request_belongs_to_the_arm_in_which_it_began(recorded: Recorded, comparison: Comparison) -> None:
@@ -188,12 +188,12 @@ def test_the_workers_of_a_server_take_part_and_the_books_balance(configure: Conf
     for found in tries:
         assert (found["server_processes"], found["listener_processes"], found["unseen_processes"]) == (2, 1, 0)
         assert (found["pairs"] + found["late_pairs"], found["ended"]) == (PAIRS, None)
-        assert min(found["requests_not_recorded"], found["requests_recorded"]) > 50
+        assert min(found["requests_off"], found["requests_on"]) > 50
     assert not load.failed
     requests = read_records(config.directory, "request")
     assert len({record["pid"] for record in requests}) == 2
-    assert len(requests) == len(load.answered) - sum(found["requests_not_recorded"] for found in tries)
-    books = [{name: found[name] for name in ("requests_recorded", "requests_not_recorded")} for found in tries]
+    assert len(requests) == len(load.answered) - sum(found["requests_off"] for found in tries)
+    books = [{name: found[name] for name in ("requests_on", "requests_off")} for found in tries]
     assert changes(config) == [change for book in books for change in ((None, "under way"), (book, None))]
     measures = by_name(tries[-1])
     chunks = measures["time per chunk"]
@@ -231,7 +231,7 @@ def test_a_command_that_is_killed_leaves_nothing_off_and_another_one_can_begin(r
     assert process.returncode == 1
     assert "There was too little traffic" in out
     assert in_force(config) == set()
-    nothing = {"requests_recorded": 0, "requests_not_recorded": 0}
+    nothing = {"requests_on": 0, "requests_off": 0}
     wait_until(lambda: len(changes(config)) == 4, "all of it to be on record")
     assert changes(config) == [(None, "under way"), (nothing, None)] * 2
 

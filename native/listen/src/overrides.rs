@@ -307,9 +307,9 @@ fn under_way_json() -> String {
     "\"under way\"".into()
 }
 
-/// What a comparison has cost: its requests that were recorded, and those that were not.
+/// The requests of a comparison while recording was on, and while it was off.
 fn compared_json([off, on]: [ArmCounts; 2]) -> String {
-    format!("{{\"requests_recorded\":{},\"requests_not_recorded\":{}}}", on.requests, off.requests)
+    format!("{{\"requests_on\":{},\"requests_off\":{}}}", on.requests, off.requests)
 }
 
 fn level_json(severity: u8) -> String {

@@ -102,7 +102,7 @@ fn the_end_of_a_comparison_is_on_record_with_what_it_has_cost() {
     assert_eq!(writer(directory.path()).end_comparison("test", record), Ok(1));
     assert!(!runtime.is_active());
     let [report] = &reported[..] else { panic!("{reported:?}") };
-    assert!(report.contains(r#"{"requests_recorded":2,"requests_not_recorded":5}"#), "{report}");
+    assert!(report.contains(r#"{"requests_on":2,"requests_off":5}"#), "{report}");
     assert_eq!(writer(directory.path()).end_comparison("test", |_| panic!("there is none")), Ok(0));
 }
 
