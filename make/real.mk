@@ -31,6 +31,7 @@ EXPORT_SETUP := $(wildcard tests/integrations/export/*.txt tests/integrations/ex
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
 # Programs of others that tests drive, as tools/programs/pins.yaml has them: those of one part; `make tools` gets what `make test-real` needs.
+CHART_TOOLS := helm kubeconform schemas crds otelcol
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ray-crds kserve-crds lws-crds inferencepool-crds kyverno-crds
 NODE_TOOLS := helm etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kube-proxy otelcol
 SHIPPING_TOOLS := otelcol otelgateway kafka loki versitygw opensearch
@@ -58,9 +59,7 @@ $(PYTHON) tools/programs/install.py $(if $(CI),--keep-cache) $(1)
 endef
 
 # vLLM's tests are one process that waits for its server, and need none of the tools that are compiled first.
-test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, Helm, ClickHouse's engine
-	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
-	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
+test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, ClickHouse's engine, an HTTP/2 client, ONNX Runtime
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@$(MAKE) -j2 --output-sync real-vllm real-others
 
@@ -68,7 +67,7 @@ real-vllm: real-servers
 	$(PYTHON) -m pytest $(RERUNS) -m "vllm and not lengthy" --durations=20
 
 real-others: real-servers real-tools
-	$(PYTEST) -m "real and not (vllm or shipping or wheel or embedded or export or images or node or recipes or tsan)"
+	$(PYTEST) -m "real and not (vllm or chart or cluster or shipping or wheel or embedded or export or images or node or recipes or tsan)"
 
 real-tools:
 	@nice -n 10 $(MAKE) tools || echo "the tests with the tools that are missing are skipped" >&2
@@ -104,6 +103,12 @@ test-clickhouse: clickhouse build ### Run the tests with ClickHouse's embedded e
 test-recipes: recipes ### Run LitServe, BentoML, Ray Serve, KServe and LiteLLM's proxy by `inference-logging run`, and kill them (not in CI; four minutes)
 	$(PYTHON) -m pytest -m recipes
 
+test-chart: build ### Run the tests of the chart with Helm, a collector, Prometheus and a browser (ten minutes with set-up)
+	@($(call require,promtool,prometheus,the tests of alerts and dashboard; without it they are skipped)) || true
+	@($(call require,chromium,chromium,drawing the dashboard; without it that is not tested)) || true
+	@$(call install_tools,$(CHART_TOOLS))
+	$(PYTEST) -m "chart and not cluster"
+
 test-cluster: build ### Run the tests with a real Kubernetes API, which is compiled the first time (about ten minutes)
 	@$(call install_tools,$(CLUSTER_TOOLS))
 	$(PYTHON) -m pytest $(RERUNS) -m cluster
@@ -136,7 +141,7 @@ test-fleet: build clickhouse ### Ship to a real object storage, ClickHouse's eng
 	FLEET_HOSTS=$${FLEET_HOSTS:-3} FLEET_RECORDS=$${FLEET_RECORDS:-20000} FLEET_KILLS=$${FLEET_KILLS:-5} \
 		$(PYTHON) -m pytest tests/ship/test_fleet.py --timeout=1700 -o faulthandler_timeout=1800
 
-tools: $(DEPENDENCIES) ## Get the third-party programs that the tests drive, into .tools (three minutes the first time)
+tools: $(DEPENDENCIES) ## Get the third-party programs that the tests drive, into .tools (a minute the first time)
 	@$(call install_tools,--all)
 
 triton: $(TRITON_PACKAGE) ### Set up .venv-triton: Triton for the CPU, its clients and this package as a wheel

@@ -61,7 +61,6 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(alert: str, directory: 
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-@pytest.mark.shipping
 def test_the_collector_has_the_metrics_that_the_alerts_ask_for(tmp_path: Path) -> None:
     port = free_port()
     read = {"host": "127.0.0.1", "port": port}

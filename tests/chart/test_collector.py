@@ -23,7 +23,7 @@ from tests.kit.servers import free_port
 from tests.kit.support import TRACE_ID, TRACEPARENT, Recorded, answer, http_scope, read_records, wait_until
 from tests.tools.tools import tool
 
-pytestmark = [pytest.mark.chart, pytest.mark.shipping]
+pytestmark = pytest.mark.chart
 
 VOLUME = "/var/log/inference-logging"
 GATE = "--feature-gates=stanza.synchronousLogEmitter"
