@@ -29,12 +29,10 @@ As a pytest fixture: ``pytest_plugins = ["inference_logging.pytest_plugin"]`` in
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
-
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from inference_logging.errors import InferenceLoggingError
 from inference_logging.read.segments import Record, read_records
@@ -148,15 +146,8 @@ class _IsolatedConfig(Config):
     """A configuration of keywords alone: a developer's own variables don't change a test."""
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is the library's
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
+    def _sources(cls, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(keywords)
 
 
 class _CapturingLogger(Logger):

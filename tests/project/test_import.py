@@ -17,7 +17,7 @@ from inference_logging.record._foreign import foreign
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(inference_logging.__file__).parent  # the checkout's, or the installed one
-OF_A_CONFIGURATION = {"pydantic", "pydantic_core", "pydantic_settings", "yaml", "inference_logging.record.config"}
+OF_A_CONFIGURATION = {"pydantic", "pydantic_core", "yaml", "inference_logging.record.config"}
 HEAVY = OF_A_CONFIGURATION | {"asyncio", "importlib.metadata", "ssl", "http", "typing_extensions", "rich", "duckdb"}
 
 

@@ -53,6 +53,12 @@ def test_keyword_goes_before_environment_before_file_before_default(
     assert config.flush_interval_s == 0.5
 
 
+def test_a_mapping_takes_the_place_of_the_files(tmp_path: Path) -> None:
+    file = write(tmp_path / "c.yaml", sample_routes={"/a": 0.5, "/b": 0.5})
+    config = Config(config_file=file, sample_routes={"/a": 1.0})
+    assert config.sample_routes == (("/a", 1.0),)
+
+
 def test_the_environment_can_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "c.yaml", sample_ratio=0.25)
     monkeypatch.setenv("INFERENCE_LOGGING_CONFIG_FILE", str(file))

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from inference_logging._native import Settings
 from inference_logging.errors import ConfigError
@@ -77,7 +76,6 @@ class Config(
     SinkParameters,
     ListenerParameters,
     QueueParameters,
-    BaseSettings,
 ):
     """Every setting, immutable and checked. ``Config()`` reads the environment and the file; keywords take precedence.
 
@@ -85,8 +83,8 @@ class Config(
     Raises ``ConfigError`` naming each wrong or unknown parameter, its value and what is allowed.
     """
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, env_prefix=ENV_PREFIX, defer_build=False
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, defer_build=False
     )
 
     config_file: OptionalPath = parameter(
@@ -99,7 +97,7 @@ class Config(
     def __init__(self, **values: Any) -> None:
         values = self._keywords(values)
         try:
-            super().__init__(**values)
+            super().__init__(**self._sources(values))
         except ValidationError as error:
             found = problems.sentences(
                 error, type(self).model_fields, lambda name, got: self._as_written(name, got, values)
@@ -107,16 +105,12 @@ class Config(
             raise ConfigError(found) from None
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - replaced: it passes over unknown variables
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not offered: one file format is enough
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - not offered: there are no secrets here
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Name the sources, the strongest first."""
-        return init_settings, InitSettingsSource(settings_cls, cls._variables()), _FileSource(settings_cls)
+    def _sources(cls, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Return each value from the strongest source that has it."""
+        values = {**cls._variables(), **keywords}
+        path = values.get("config_file")
+        in_file = _read_file(Path(path).expanduser()) if path and isinstance(path, str | Path) else {}
+        return in_file | values
 
     @field_validator("*", mode="before")
     @classmethod
@@ -200,19 +194,10 @@ class Config(
         return sorted(described, key=lambda parameter: parameter.advanced)
 
 
-class _FileSource(InitSettingsSource):
-    """The weakest source: the YAML file that keyword or environment name."""
-
-    def __init__(self, settings_cls: type[BaseSettings]) -> None:
-        super().__init__(settings_cls, {})
-
-    def __call__(self) -> dict[str, Any]:
-        path = self.current_state.get("config_file")
-        return _read_file(Path(path).expanduser()) if path and isinstance(path, str | Path) else {}
-
-
 class FileConfig(Config):
     """The content of one file by itself: the environment, which would hide its values, is not read."""
+
+    model_config = ConfigDict(defer_build=True)  # most processes never make one
 
     @classmethod
     def _variables(cls) -> dict[str, str]:
