@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import yaml
 from packaging.markers import Marker
 from packaging.requirements import Requirement
@@ -102,6 +103,7 @@ def test_a_server_of_others_gets_the_package_by_three_lines_from_the_same_wheels
     assert installs == "RUN pip install --find-links /wheels inferlog"
 
 
+@pytest.mark.chart
 def test_the_image_without_python_has_the_program_that_the_chart_starts_and_nothing_else() -> None:
     stage = texts("listener")
     assert stage["FROM"] == "scratch AS listener"
