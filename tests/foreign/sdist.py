@@ -20,7 +20,7 @@ import pytest
 
 HERE = Path(__file__).parent
 _CACHE = HERE.parent.parent / "build" / "foreign"
-_FETCH_PATIENCE_S = 120
+_FETCH_PATIENCE_S = 300
 _RUN_PATIENCE_S = 420
 
 
