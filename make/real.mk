@@ -30,7 +30,8 @@ EXPORT_SETUP := $(wildcard tests/integrations/export/*.txt tests/integrations/ex
 	tests/integrations/export/mooncake_reader/src/*)
 PACKAGE_SOURCES := pyproject.toml $(shell find inference_logging -name '*.py')
 
-# Programs of others that tests drive, as tools/programs/pins.yaml has them: those of one part; `make tools` gets what `make test-real` needs.
+# Programs of others that tests drive, as tools/programs/pins.yaml has them: those of one part. `make tools` gets what
+# `make test-real` needs.
 CHART_TOOLS := helm kubeconform schemas crds otelcol
 CLUSTER_TOOLS := helm crds etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ray-crds kserve-crds lws-crds inferencepool-crds kyverno-crds
 NODE_TOOLS := helm etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kube-proxy otelcol
