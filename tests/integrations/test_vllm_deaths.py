@@ -53,6 +53,7 @@ def outcomes(server: VllmServer, names: list[str]) -> set[str]:
     return {server.record(name)["outcome"] for name in names}
 
 
+@pytest.mark.lengthy
 def test_whichever_process_dies_the_next_start_says_how_each_request_ended(tmp_path: Path) -> None:
     with serving(tmp_path, *SLOW_LONG_ANSWERS) as killed, load(killed, "killed") as (killed_ended, killed_open):
         killed.kill()
