@@ -124,7 +124,7 @@ def test_a_checkout_that_is_none_of_the_version_is_a_reason(
 
 def test_what_make_installs_is_pinned() -> None:
     lists = re.findall(r"^\w+_TOOLS := (.+)$", (ROOT / "make" / "real.mk").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(lists) == 3
+    assert lists
     assert {name for each in lists for name in each.split()} <= set(workshop.pins())
 
 
