@@ -21,9 +21,9 @@ NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml na
 # it. Whatever else fails has failed, and so has a wait of a test that kills. CI has other ones: see .ci/run.
 RERUNS ?= --reruns 1 --only-rerun "waited in vain" --only-rerun TimeoutExpired --only-rerun ReadTimeout
 
-# Two processes for each core, since many tests wait for servers; each has its own share, and takes from the
-# others when that is done.
-PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal --durations=20 $(RERUNS)
+# Three processes for each core, since many tests wait for servers; each has its own share, and takes from the others
+# when that is done.
+PYTEST := $(PYTHON) -m pytest --numprocesses $$((3 * $$(nproc))) --dist worksteal --durations=20 $(RERUNS)
 
 # The first Python on the PATH that is new enough.
 FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
@@ -79,10 +79,11 @@ test: $(DEPENDENCIES) ## Run all tests but those with third-party servers
 	@$(MAKE) -j2 test-loom test-python
 
 # Without MAKEFLAGS: cargo would look for the job server of a make that did not start it as one of its own.
-# The listener's program is what tests of the commands run.
+# Tests run the listener's program and the C library. With one test beside them cargo gives both the features of `cargo
+# test`; without one it compiles anew what they share.
 test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo test --quiet
-	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --package inference_logging_program --package inference_logging_c
+	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --lib --bins --test loom
 
 test-loom: toolchain
 	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --release --test loom --target-dir ../target/loom

@@ -39,11 +39,13 @@ def built(*options: str) -> Path:
     cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo' / 'bin'}")
     if cargo is None:
         pytest.skip("needs cargo")
-    portable = ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
-    features = [] if PLATFORM == "linux" else portable
     target = LIBRARY.parent / "target" / ("options" if options else "")
     packages = ["--package", "inference_logging_c", *(() if options else ("--package", "inference_logging_program"))]
-    command = [cargo, "build", "--quiet", "--target-dir", str(target), *packages, *features, *options]
+    if PLATFORM != "linux":
+        packages += ["--package", "inferlog-queue", "--features", f"inferlog-queue/{PLATFORM}"]
+    elif not options:
+        packages = ["--lib", "--bins", "--test", "loom"]
+    command = [cargo, "build", "--quiet", "--target-dir", str(target), *packages, *options]
     subprocess.run(command, cwd=LIBRARY.parent, check=True)
     # Resolved: in a copy of the checkout the core is a link.
     return (target / "debug").resolve()
