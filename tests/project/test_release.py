@@ -174,7 +174,8 @@ def test_the_core_refuses_an_interpreter_without_the_gil(has_gil: bool, tmp_path
     """The compiler alone says it, before it looks for what the core needs: pyo3-build-config gives it the ``cfg``."""
     source, options = tmp_path / "lib.rs", [] if has_gil else ["--cfg", "Py_GIL_DISABLED"]
     # What stands before the first module: its other names are those of crates that are not compiled here.
-    source.write_text((ROOT / "native" / "python" / "src" / "lib.rs").read_text(encoding="utf-8").partition("\nmod ")[0])
+    core = (ROOT / "native" / "python" / "src" / "lib.rs").read_text(encoding="utf-8")
+    source.write_text(core.partition("\nmod ")[0])
     command = ["rustc", "--edition=2024", "--crate-type=rlib", f"--out-dir={tmp_path}", *options, str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == (not has_gil)
