@@ -297,6 +297,7 @@ def environment(served: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{served / 'bin'}:{os.environ['PATH']}"}
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if "--follow" not in example])
 def test_the_example_runs(example: str, served: Path, environment: dict[str, str]) -> None:
     done = subprocess.run(

@@ -288,6 +288,7 @@ def test_what_is_written_in_the_call_stays_after_a_kill(library: str, code: str,
     assert arrived(tmp_path) == CALLS
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("library", "code", "way", "words"),
     [
@@ -309,6 +310,7 @@ def test_what_waits_in_a_queue_of_the_process_is_lost_by_a_kill(
     assert killed < FEW
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("library", "code", "way", "calls"),
     [
@@ -326,6 +328,7 @@ def test_a_full_queue_drops(library: str, code: str, way: str, calls: int, tmp_p
     assert says == ("drops, with a warning" if "Queue full, dropping" in done.stderr else "drops")
 
 
+@pytest.mark.servers
 def test_a_full_queue_of_loguru_lets_the_call_wait(tmp_path: Path) -> None:
     assert comparison_row("loguru")[2] == "the call waits"
     assert int(ran("loguru", LOGURU_QUEUE + FILLED.format(calls=MANY), tmp_path, 0).stdout) < MANY
@@ -342,6 +345,7 @@ def call(n):
 """
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(("calls", "queue"), [(CALLS, "1MiB"), (MANY, "256KiB")])
 def test_ours_writes_after_a_kill_what_it_accepted_and_says_what_it_did_not(
     calls: int, queue: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ FIELDS = {*HEAD, *REQUESTS, *REQUEST_FIELDS}
 PART = re.compile(r'"([\w.]+)": ')
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(("page", "_language", "code"), list(blocks_of("python")))
 def test_a_block_of_python_imports_what_is_there_and_runs(page: str, _language: str, code: str, tmp_path: Path) -> None:
     for node in ast.walk(ast.parse(code, page)):

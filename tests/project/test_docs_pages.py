@@ -63,6 +63,7 @@ def recorded(code: str, event: str, place: Path) -> list[dict[str, Any]]:
     return read_records(place / "logs", event)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("of", "attributes"),
     [
@@ -79,6 +80,7 @@ def test_other_ways_of_logging_keep_their_fields(of: str, attributes: dict[str, 
     assert attributes.items() <= record["attributes"].items()
 
 
+@pytest.mark.servers
 def test_the_test_of_an_application_passes(tmp_path: Path) -> None:
     application, test = blocks_in("fastapi.md", "python")
     (tmp_path / "app.py").write_text(application, encoding="utf-8")
@@ -149,6 +151,7 @@ def test_the_page_has_every_extra() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == sorted(extras)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_framework_is_on_record(name: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(name) is None:

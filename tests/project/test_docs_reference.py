@@ -160,6 +160,7 @@ def test_each_function_of_the_library_has_a_comment() -> None:
     assert [name for comment, name in functions if not comment] == []
 
 
+@pytest.mark.servers
 def test_the_table_has_the_share_of_a_segment_that_pages_say(tmp_path: Path) -> None:
     segments, cache = tmp_path / "segments", tmp_path / "cache"
     bench_view.make(segments, bench_view.SEGMENT_BYTES)

@@ -96,6 +96,7 @@ def test_the_middleware_and_the_loggers_load_neither_an_event_loop_nor_what_only
     assert not [name for name in modules if name.startswith("inference_logging.record.integrations.vllm")]
 
 
+@pytest.mark.servers
 def test_the_first_request_after_a_lifespan_imports_nothing(tmp_path: Path) -> None:
     places = {"DIRECTORY": "logs", "QUEUE_DIRECTORY": "queues"}
     variables = {f"INFERENCE_LOGGING_{name}": str(tmp_path / path) for name, path in places.items()}

@@ -130,6 +130,7 @@ COMMANDS = sorted(
 )
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_that_is_shown_works(command: str, served: Path) -> None:
     command = command.replace("/tmp/", f"{served}/")

@@ -218,6 +218,7 @@ def test_a_signal_ends_it_at_once_with_recording_on(recorded: Recorded, number: 
     wait_until(lambda: len(changes(config)) == 2, "its end to be on record")
 
 
+@pytest.mark.servers
 def test_a_command_that_is_killed_leaves_nothing_off_and_another_one_can_begin(recorded: Recorded) -> None:
     log, config = get_logger("app"), recorded.config
     with comparing(config, "--slice", "60s", "--for", "15m", *OFF_FIRST) as process:
@@ -253,6 +254,7 @@ def test_another_command_that_comes_in_between_ends_it(recorded: Recorded, argum
     assert "comparison" not in in_force(recorded.config)
 
 
+@pytest.mark.servers
 def test_it_is_refused_while_nothing_is_recorded_and_while_another_one_is_under_way(recorded: Recorded) -> None:
     config = recorded.config
     place = f"inference-logging: queue_directory={config.resolved_queue_directory}"

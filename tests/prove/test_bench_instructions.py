@@ -141,6 +141,7 @@ def rounds(added_us: float, chunk_us: float, control: float = 1.0) -> list[dict[
     ]
 
 
+@pytest.mark.servers
 def test_a_known_cost_is_found_under_noise_and_outliers() -> None:
     request, stream, chunk = rows_of("a", rounds(1.5, 0.1))
     assert [row["name"] for row in (request, stream, chunk)] == ["a", "a, stream of 64", "a, one chunk"]
@@ -154,6 +155,7 @@ def test_a_known_cost_is_found_under_noise_and_outliers() -> None:
     assert chunk["verdict"] == "goal ≤ 0.12 µs: not reached"
 
 
+@pytest.mark.servers
 def test_a_control_off_one_is_not_measured() -> None:
     request, _, chunk = rows_of("a", rounds(1.5, 0.1, control=1.05))
     assert request["verdict"] == "goal ≤ 2 µs: not measured: the control is off 1"

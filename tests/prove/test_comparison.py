@@ -72,6 +72,7 @@ def truth(name: str, cost: float) -> float:
     return 1 / (1 + cost) - 1 if name == "requests/s" else cost
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("cost", [0.0, 0.05])
 @pytest.mark.parametrize("shares", [(0.0, 1.0), (0.3, 0.7)])
 def test_the_interval_of_every_measure_holds_a_known_cost_in_spite_of_drift(
@@ -98,6 +99,7 @@ def steady(noise: random.Random, clients: int | None, recorded: bool) -> Slice:
     return Slice(window, Times(requests, requests * request_s, 0, 0.0))
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("number", [LEAST_BLOCKS, PAIRS])
 def test_five_questions_at_once_find_nothing_where_nothing_is_in_nineteen_of_twenty_comparisons(number: int) -> None:
     wrong = 0

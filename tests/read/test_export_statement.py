@@ -198,6 +198,7 @@ def test_what_is_captured_is_what_is_exported_and_the_arrival_is_when_it_came(fo
     assert arrival is not None
 
 
+@pytest.mark.servers
 def test_the_examples_of_the_help_run(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = recording(capture_input="full", capture_output="full")
     serve(recorded)
@@ -323,6 +324,7 @@ def test_requests_of_one_lane_never_overlap_and_lanes_are_as_few_as_can_be(spans
         assert len({event["tid"] for event in of}) <= most
 
 
+@pytest.mark.servers
 @given(FIELDS, st.integers(0, 59))
 def test_no_record_makes_a_format_fail_and_each_row_is_json(fields: dict[str, Any], second: int) -> None:
     record = {"event_name": "request", "timestamp": f"2026-11-21T05:00:{second:02}.5Z", "request_id": "a", **fields}

@@ -83,6 +83,7 @@ VALUES: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", VALUES)
 def test_a_field_has_the_same_type_whether_few_or_many_segments_are_seen_together(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -278,6 +279,7 @@ def test_a_wrong_statement_that_names_columns_rightly_gets_no_hint(directory: Pa
     assert (done.code, "double quotes" in done.err or "For model" in done.err) == (2, False)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_no_rows_are_said(form: str, directory: Path) -> None:
     done = run("query", "SELECT pid FROM requests WHERE outcome = 'none'", str(directory), "--format", form)
@@ -288,6 +290,7 @@ def test_no_rows_are_said(form: str, directory: Path) -> None:
     assert run("query", "SELECT count(*) FROM requests", str(directory), "--format", form).err == ""
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("options", [[], ["--no-index"]])
 def test_a_statement_without_rows_says_how_many_records_it_read(directory: Path, options: list[str]) -> None:
     def why(sql: str, place: Path) -> str:

@@ -92,6 +92,7 @@ def count_uses(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return uses
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("sql", SUFFICES)
 def test_columns_answer_as_lines_do(logs: Path, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uses = count_uses(monkeypatch)
@@ -102,6 +103,7 @@ def test_columns_answer_as_lines_do(logs: Path, sql: str, monkeypatch: pytest.Mo
     assert indexed[1]
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("sql", NEEDS_LINES)
 def test_what_columns_may_not_answer_is_left_to_the_lines(
     logs: Path, sql: str, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +115,7 @@ def test_what_columns_may_not_answer_is_left_to_the_lines(
     assert uses == [False]
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_questions_have_the_same_answers(logs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uses = count_uses(monkeypatch)

@@ -351,6 +351,7 @@ def segment(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.servers
 def test_verify_names_a_line_longer_than_any_and_needs_no_memory_for_it(segment: Path) -> None:
     done = measured("verify", str(segment.parent), "--json")
     problems = [problem for problem in json.loads(done.out)["problems"] if problem["kind"] == "line_unreadable"]
@@ -359,6 +360,7 @@ def test_verify_names_a_line_longer_than_any_and_needs_no_memory_for_it(segment:
     assert done.memory_kb < MOST_KB
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     "command",
     [("stats", "DIR"), ("stats", "DIR", "--json"), ("tail", "DIR"), ("query", "SELECT count(*) FROM records", "DIR")],
@@ -370,6 +372,7 @@ def test_a_line_longer_than_any_takes_no_memory_of_a_command(segment: Path, comm
     assert done.memory_kb < MOST_KB
 
 
+@pytest.mark.servers
 def test_readers_name_the_line_and_go_on_behind_it(segment: Path) -> None:
     errors: list[CorruptLineError] = []
     found = [record["timestamp"] for record in read_records(segment, on_corrupt=errors.append)]
@@ -380,6 +383,7 @@ def test_readers_name_the_line_and_go_on_behind_it(segment: Path) -> None:
     assert f"longer than {LONGEST_LINE_BYTES}" in str(error)
 
 
+@pytest.mark.servers
 def test_a_shipper_counts_the_line_as_refused_and_goes_on_behind_it(segment: Path) -> None:
     source = Source(segment.parent, "test")
     batch = source.read(1_000_000, 1 << 40)

@@ -220,6 +220,7 @@ def test_memory_does_not_grow_with_names_or_time(tmp_path: Path) -> None:
     assert counts.whole.requests == MAX_GROUPS + 509
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize(
     ("outcome", "has_failed"),
     [

@@ -112,6 +112,7 @@ def assert_counts(group: Group, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 # To make a failing case smaller would take many minutes.
+@pytest.mark.servers
 @settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(RECORDS)
 def test_the_figures_are_those_of_sorting_and_adding_up_whatever_values_are(fields: list[dict[str, Any]]) -> None:

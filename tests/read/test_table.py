@@ -337,6 +337,7 @@ def exchange(path: Path) -> None:
     duckdb.sql(f"COPY (SELECT 1 AS a) TO '{path}' (FORMAT parquet)")
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("harm", [cut, poison, link, exchange, Path.unlink])
 @pytest.mark.parametrize("suffix", ["parquet", "json"])
 def test_a_harmed_file_of_the_cache_is_made_again(tmp_path: Path, harm: Callable[[Path], None], suffix: str) -> None:

@@ -110,6 +110,7 @@ def said_by_columns(cache: Path, where: Iterable[str]) -> dict[str, list[bool]]:
         return {key: list(said) for key, _, *said in connection.execute(statement, values).fetchall()}
 
 
+@pytest.mark.servers
 @settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=50)
 @given(st.lists(records, min_size=1, max_size=12), st.data(), st.booleans())
 def test_conditions_find_what_python_finds(
@@ -140,6 +141,7 @@ def test_conditions_find_what_python_finds(
 EDGES = [0, 1, 2**52, 2**53 - 1, 2**53, 2**53 + 4, 10**16, 2**63 - 1, 2**63, 2**64 - 1, 2**64, int(sys.float_info.max)]
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("field", ["duration_s", "engine.queued_s", "http.response.status_code", "chunks"])
 def test_numbers_that_no_float_has_are_compared_exactly(tmp_path: Path, field: str) -> None:
     kind, most = (float, math.inf) if field.endswith("_s") else (int, 2**63 - 1)

@@ -278,6 +278,7 @@ def test_a_queue_directory_whose_servers_have_ended_in_order_has_no_warning(logg
     assert found["cost"]["hot_path_s_per_request"] is None
 
 
+@pytest.mark.servers
 def test_records_that_wait_for_a_listener_are_counted_whatever_the_server_was_configured_to(tmp_path: Path) -> None:
     queues = tmp_path / "queues"
     kept = {"directory": tmp_path / "logs", "queue_directory": queues, "service_name": "chat"}

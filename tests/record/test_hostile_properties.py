@@ -177,6 +177,7 @@ def remaining(headers: Any) -> object:
     return list(copy.copy(headers)) if hasattr(headers, "__next__") else None
 
 
+@pytest.mark.servers
 @settings(settings.get_profile("hostile"), suppress_health_check=list(HealthCheck))
 @given(script=_scripts)
 def test_with_and_without_the_middleware_everyone_sees_the_same(recorded: Recorded, tail: Tail, script: Script) -> None:
@@ -195,6 +196,7 @@ def test_with_and_without_the_middleware_everyone_sees_the_same(recorded: Record
     assert set(events) <= {"request", "request.chunk", "server.started"}
 
 
+@pytest.mark.servers
 @settings(settings.get_profile("hostile"), suppress_health_check=list(HealthCheck))
 @given(
     actions=_legal_actions,

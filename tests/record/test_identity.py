@@ -332,6 +332,7 @@ def test_the_raw_key_is_in_no_sink_and_not_in_the_queue_behind_its_request(keyed
         assert SECRET not in out
 
 
+@pytest.mark.servers
 def test_a_listener_without_the_key_does_not_take_the_records_and_shows_nothing_of_them(keyed: Configure) -> None:
     config = keyed(record_headers=HEADERS, listener="external")
     assert records_of(config, [{"authorization": SECRET, "x-tenant": "acme"}]) == []

@@ -277,6 +277,7 @@ served(app)
 }
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("case", _CASES)
 def test_code_that_asks_knows_the_request_under_way(tmp_path: Path, case: str) -> None:
     subprocess.run([sys.executable, "-c", _APP + _CASES[case], str(tmp_path)], check=True, timeout=180)

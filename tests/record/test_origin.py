@@ -66,6 +66,7 @@ def service_name(tmp_path: Path) -> Any:
         shutil.rmtree(directory)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("directory", ["b", "a"], ids=["of its own", "of both"])
 def test_two_applications_of_one_name_write_each_into_its_own_directory_with_its_own_redaction(
     tmp_path: Path, service_name: str, directory: str

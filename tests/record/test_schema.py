@@ -152,6 +152,7 @@ def test_schema_and_check_agree_on_each_decisive_value_of_each_parameter(value: 
     assert refused({"advanced": dict.fromkeys(ADVANCED, value)}, path) == in_group
 
 
+@pytest.mark.servers
 @settings(max_examples=400)
 @given(name=st.sampled_from(NAMES), value=VALUES, place=st.sampled_from(["outside", "inside", "both"]))
 def test_schema_and_check_agree_on_any_value_of_any_one_parameter(

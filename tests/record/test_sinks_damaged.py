@@ -391,6 +391,7 @@ def test_a_reader_that_stops_reading_holds_records_back_and_gets_each_line_once(
             assert numbers(parse_whole(text)) == list(range(4000))
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("kind", ["stops", "is not there"])
 def test_an_additional_sink_whose_reader_fails_holds_back_nobody(
     kind: str, configure: Configure, tmp_path: Path

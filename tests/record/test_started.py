@@ -219,6 +219,7 @@ def test_tail_query_stats_and_verify_read_segments_with_the_resource(configure: 
     assert '"n":1' in run("tail", directory, "--no-follow", "--json").out or "n=1" in run("tail", directory).out
 
 
+@pytest.mark.servers
 def test_recover_writes_what_a_process_left_with_the_resource_of_its_own_configuration(
     configure: Configure, tmp_path: Path
 ) -> None:

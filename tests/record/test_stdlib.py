@@ -311,6 +311,7 @@ RECORDS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.servers
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=RECORDS, extra=st.dictionaries(NAMES, VALUES, max_size=5))
 def test_both_ways_make_the_same_record(recorded: Recorded, made: dict[str, Any], extra: dict[str, Any]) -> None:

@@ -115,6 +115,7 @@ def test_the_decision_of_a_trusted_caller_counts_and_its_threshold_is_the_weight
     assert weights == ([None, 4.0] if trusted in ("192.0.2.0/24", "*") else [1.0] * 4)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("sent", ["00", "01", "03"])
 @pytest.mark.parametrize("state", [None, "ot=th:0;rv:ffffffffffffff,vendor=1", "vendor=1,ot=th:ffffffffffffff"])
 def test_of_a_callers_context_that_is_not_trusted_other_services_get_our_decision_and_the_same_trace(

@@ -146,6 +146,7 @@ _ARGUMENTS = {"exc_info", "stack_info", "extra", "stacklevel"}
 _names = st.text(st.characters(codec="utf-8")).filter(lambda name: name not in _ARGUMENTS)
 
 
+@pytest.mark.servers
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(message=_json, attributes=st.dictionaries(_names, _json, max_size=4))
 def test_whatever_is_logged_becomes_one_line_of_valid_json(

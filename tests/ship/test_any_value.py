@@ -95,6 +95,7 @@ def says_the_same(given: Any, found: Any, levels: int) -> bool:
     return type(found) is type(given) and found == given
 
 
+@pytest.mark.servers
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

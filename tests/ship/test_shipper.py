@@ -392,6 +392,7 @@ STEPS = st.one_of(
 )
 
 
+@pytest.mark.servers
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=15))
 def test_every_record_arrives_whatever_fails_and_dies_in_whatever_order(

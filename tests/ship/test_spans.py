@@ -75,6 +75,7 @@ RECORDS = st.builds(
 )
 
 
+@pytest.mark.servers
 @given(RECORDS)
 def test_any_record_is_valid_spans_in_the_order_of_their_times(record: dict[str, Any]) -> None:
     one = line(record)

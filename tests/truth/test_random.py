@@ -271,6 +271,7 @@ def test_the_slow_reader_and_the_builder_agree_on_random_streams() -> None:
         assert {name: found.get(name) for name in FIELDS} == {name: true.get(name) for name in FIELDS}, str(answer)
 
 
+@pytest.mark.servers
 def test_records_of_random_streams_agree_with_the_slow_reader(
     configure: Configure, tmp_path: Path, comparison: Comparison
 ) -> None:
