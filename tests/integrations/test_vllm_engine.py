@@ -198,6 +198,7 @@ def test_a_request_that_an_operator_has_the_engine_give_up_is_aborted(
     engine: VllmServer, by: str, stream: bool
 ) -> None:
     name = f"aborted-{stream}{by.replace('/', '-')}"
+    wait_until(lambda: running(engine) == 0, "the engine to have given up the one before")
     with ask(engine, "/v1/completions", name, stream=stream) as connection:
         wait_until(lambda: running(engine) == 1, "the engine to work on it")
         if by == "/pause":

@@ -125,7 +125,7 @@ def test_an_open_loop_plays_every_arrival_and_reports_chunks(tmp_path: Path) -> 
 
 @pytest.mark.servers
 def test_compare_writes_a_report_and_finds_every_record(tmp_path: Path) -> None:
-    options = ["--modes", "ours", "--scenarios", "trivial", "chat", "--rounds", "1", "--seconds", "8", "--users", "4"]
+    options = ["--modes", "ours", "--scenarios", "trivial", "chat", "--rounds", "1", "--seconds", "4", "--users", "4"]
     done = run([sys.executable, "-m", "loadtests.compare.compare", *options, "--out", str(tmp_path)])
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("records arrived = requests accepted") == 2
