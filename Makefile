@@ -86,7 +86,7 @@ test-rust: toolchain
 	cd native && env -u MAKEFLAGS -u MFLAGS cargo build --quiet --lib --bins --test loom
 
 test-loom: toolchain
-	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --release --test loom --target-dir ../target/loom
+	cd native/ring && env -u MAKEFLAGS -u MFLAGS RUSTFLAGS="--cfg loom" nice -n 10 cargo test --quiet --profile loom --test loom --target-dir ../target/loom
 
 test-python: $(NATIVE)
 	$(PYTEST) -m "not real"
