@@ -59,7 +59,7 @@ fn interleaved(texts: &[String], event: impl Fn(&str, u32) -> Value) -> Vec<Valu
     texts.iter().flat_map(|text| [event(text, 0), event(text, 1)]).collect()
 }
 
-const KNOWN: [Protocol; 22] = [
+const KNOWN: [Protocol; 24] = [
     ("chat", |texts| sse(each(texts, |text| json!({"choices": [{"index": 0, "delta": {"content": text}}]})))),
     ("chat reasoning", |texts| {
         sse(each(texts, |text| json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}}]})))
@@ -70,6 +70,18 @@ const KNOWN: [Protocol; 22] = [
     ("chat call", |texts| {
         let call = |text: &str| json!([{"index": 0, "function": {"arguments": text}}]);
         sse(each(texts, |text| json!({"choices": [{"index": 0, "delta": {"tool_calls": call(text)}}]})))
+    }),
+    ("chat call without an index", |texts| {
+        let mut calls = each(texts, |text| json!([{"function": {"arguments": text}}]));
+        calls.insert(0, json!([{"id": "call_1", "function": {"name": "f", "arguments": ""}}]));
+        sse(calls.iter().map(|call| json!({"choices": [{"index": 0, "delta": {"tool_calls": call}}]})).collect())
+    }),
+    ("chat call by its id", |texts| {
+        let call = |text: &str, id| json!([{"id": id, "function": {"arguments": text}}]);
+        sse(interleaved(
+            texts,
+            |text, id| json!({"choices": [{"index": 0, "delta": {"tool_calls": call(text, id.to_string())}}]}),
+        ))
     }),
     ("completions", |texts| sse(each(texts, |text| json!({"choices": [{"index": 0, "text": text}]})))),
     ("vllm generate", |texts| {

@@ -98,11 +98,15 @@ impl<'a> Part<'a> {
         self.pieces.is_empty() && self.numbers.is_none() && !is_named
     }
 
-    /// Whether `more`, which came later, continues this part.
+    /// Whether `more`, which came later, continues this part. A call has an index, or else the same id, or nothing that
+    /// would begin another one.
     fn goes_on_with(&self, more: &Self) -> bool {
         let is_text = matches!(self.kind, Kind::Text | Kind::Reasoning | Kind::Refusal);
-        let is_same_call = self.kind == Kind::ToolCall && self.index.is_some() && self.index == more.index;
-        self.kind == more.kind && (is_text || is_same_call)
+        let is_same_call = || match more.index {
+            Some(_) => self.index == more.index,
+            None => more.id.map_or(more.name.is_none(), |id| self.id == Some(id)),
+        };
+        self.kind == more.kind && (is_text || (self.kind == Kind::ToolCall && is_same_call()))
     }
 
     fn append(&mut self, more: Self) {
@@ -132,7 +136,7 @@ impl<'a> Message<'a> {
     pub fn join(&mut self, part: Part<'a>) {
         let goes_on = |known: &&mut Part<'a>| known.goes_on_with(&part);
         let is_call = part.kind == Kind::ToolCall;
-        let known = if is_call { self.parts.iter_mut().find(goes_on) } else { self.parts.last_mut().filter(goes_on) };
+        let known = if is_call { self.parts.iter_mut().rfind(goes_on) } else { self.parts.last_mut().filter(goes_on) };
         match known {
             Some(known) => known.append(part),
             None => self.parts.push(part),
