@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 _PATIENCE_S = 120.0
+PAUSE_S = 0.02
+"""Between two requests of a client: what is tested shares the processors."""
 
 
 class Server:
@@ -126,7 +128,7 @@ class Load(Clients):
     def _send(self, client: int) -> None:
         number = 0
         with httpx.Client(timeout=_PATIENCE_S) as connection:
-            while not self._ending.is_set():
+            while not self._ending.wait(PAUSE_S):
                 number += 1
                 name = f"{client}-{number}"
                 try:

@@ -24,8 +24,6 @@ from tests.ship.programs import Program, scraped
 from tests.ship.shippers import Ship
 
 _PATIENCE_S: Final = 120.0
-_PAUSE_S: Final = 0.01
-"""Between two requests of a client: what is tested shares the processors."""
 _REFUSED_EACH: Final = 10
 _STREAMED_EACH: Final = 3
 
@@ -39,7 +37,7 @@ class Load(servers.Load):
     def _send(self, client: int) -> None:
         number = 0
         with httpx.Client(base_url=self._url, timeout=_PATIENCE_S) as connection:
-            while not self._ending.wait(_PAUSE_S):
+            while not self._ending.wait(servers.PAUSE_S):
                 number += 1
                 status = self._ask(connection, number)
                 assert status in (200, 422), status
