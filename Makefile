@@ -21,9 +21,9 @@ NATIVE_SOURCES := $(shell find native/*/src -type f) $(wildcard native/*.toml na
 # it. Whatever else fails has failed, and so has a wait of a test that kills. CI has other ones: see .ci/run.
 RERUNS ?= --reruns 1 --only-rerun "waited in vain" --only-rerun TimeoutExpired --only-rerun ReadTimeout
 
-# Three processes for each core, since many tests wait for servers; each has its own share, and takes from the others
-# when that is done.
-PYTEST := $(PYTHON) -m pytest --numprocesses $$((3 * $$(nproc))) --dist worksteal --durations=20 $(RERUNS)
+# Two processes for each core, since many tests wait for servers; each has its own share, and takes from the
+# others when that is done.
+PYTEST := $(PYTHON) -m pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal --durations=20 $(RERUNS)
 
 # The first Python on the PATH that is new enough.
 FIND_PYTHON = for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
