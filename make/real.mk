@@ -64,9 +64,8 @@ test-real: build ## Run the tests with real servers: vLLM, Triton, Parsl, ClickH
 	@($(call require,cmake,cmake,the test with ONNX Runtime; without it that is skipped)) || true
 	@$(MAKE) -j2 --output-sync real-vllm real-others
 
-# Most of a start of vLLM is one thread, and the tests of a file share servers.
 real-vllm: real-servers
-	$(PYTHON) -m pytest $(RERUNS) --numprocesses 2 --dist loadfile -m "vllm and not lengthy" --durations=20
+	$(PYTHON) -m pytest $(RERUNS) -m "vllm and not lengthy" --durations=20
 
 real-others: real-servers real-tools
 	$(PYTEST) -m "real and not (vllm or chart or cluster or shipping or wheel or embedded or export or images or node or recipes or tsan)"
