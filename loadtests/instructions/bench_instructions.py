@@ -45,12 +45,15 @@ LEAST: Final = 0.5
 
 ROWS: Final = {
     "get": "GET, bare ASGI, per request",
+    "thinnest_get": "the same GET, thinnest wrapper",
     "fastapi": "GET, FastAPI, per request",
     "post": "POST, JSON completion with usage, per request",
+    "thinnest_post": "the same POST, thinnest wrapper",
     "traceparent": "GET with a traceparent, per request",
     "sets": "GET whose application sets two fields, per request",
     "identity": "GET with three recorded headers, per request",
     "chunk": "stream, per chunk",
+    "thinnest_chunk": "the same stream, thinnest wrapper, per chunk",
     "chunk_chat": "stream of a chat, per chunk of 200 bytes",
     "chunk_mixed": "stream of two kinds of events in turn, per chunk",
     "emit": "emit, ten fields",
@@ -61,10 +64,13 @@ ROWS: Final = {
     "triton": "Triton, batch of 8, per request",
     "listener": "listener, per request record",
 }
+THINNEST: Final = {"get": "thinnest_get", "post": "thinnest_post", "chunk": "thinnest_chunk"}
+"""Rows that serve the same, behind the thinnest wrapper."""
 TOGETHER: Final = (
     ("get", "post", "traceparent", "chunk", "chunk_chat", "chunk_mixed", "emit", "logger"),
     ("handler", "handler_extra", "native"),
     ("fastapi", "triton"),
+    ("thinnest_get", "thinnest_post", "thinnest_chunk"),
     ("listener",),
     ("sets",),
     ("identity",),
@@ -223,6 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     noted, bounds = read_bounds()
     judged = judged_figures(here, noted)
     print_table(found, bounds)
+    for ours, thinnest in THINNEST.items():
+        ratio = found[ours]["instructions"] / found[thinnest]["instructions"]
+        print(f"{ROWS[ours]}: {ratio:.2f} times the instructions of the thinnest wrapper")
     above = list(exceeded(found, bounds, judged))
     print("\n".join(above) or "no judged figure is too far above its bound")
     return 1 if above else 0

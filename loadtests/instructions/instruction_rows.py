@@ -88,6 +88,7 @@ class Rows:
     def __init__(self, stack: ExitStack) -> None:
         self.config = Config()
         self._stack = stack
+        self._wrap: Callable[[ASGIApp], ASGIApp] = lambda app: InferenceLoggingMiddleware(app, self.config)
 
     def get(self) -> Row:
         """Serve a GET by the smallest ASGI application there is."""
@@ -137,6 +138,24 @@ class Rows:
     def chunk_mixed(self) -> Row:
         """Serve the same of content and reasoning in turn, so that the JSON of each event is walked."""
         return self._chunks("mixed", POST_HEADERS)
+
+    def thinnest_get(self) -> Row:
+        """Serve the GET behind the thinnest wrapper."""
+        return self._behind_thinnest(self.get)
+
+    def thinnest_post(self) -> Row:
+        """Serve the chat completion behind the thinnest wrapper."""
+        return self._behind_thinnest(self.post)
+
+    def thinnest_chunk(self) -> Row:
+        """Serve the stream behind the thinnest wrapper."""
+        return self._behind_thinnest(self.chunk)
+
+    def _behind_thinnest(self, row: Callable[[], Row]) -> Row:
+        from loadtests.turns.thinnest import Thinnest
+
+        self._wrap = Thinnest
+        return row()
 
     def _chunks(self, stream: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Row:
         long, short = (self._requests(bare, f"/{stream}/{chunks}", headers).parts for chunks in (64, 32))
@@ -196,8 +215,8 @@ class Rows:
         return Row(((1, many), (-1, few)), 4 * COUNT)
 
     def _requests(self, app: ASGIApp, path: str, headers: Headers = ()) -> Row:
-        logged = _served(InferenceLoggingMiddleware(app, self.config), path, headers)
-        return Row(((1, logged), (-1, _served(app, path, headers))), COUNT)
+        wrapped = _served(self._wrap(app), path, headers)
+        return Row(((1, wrapped), (-1, _served(app, path, headers))), COUNT)
 
     def _calls(self, logged: Callable[[int], None], plain: Callable[[int], None]) -> Row:
         return Row(tuple((weight, partial(partial, work)) for weight, work in ((1, logged), (-1, plain))), COUNT)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,9 +27,9 @@ from prometheus_fastapi_instrumentator import Instrumentator
 from inference_logging import InferenceLoggingMiddleware, Logger
 from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Send
 from loadtests.cost.loggers import our_config
+from loadtests.turns.thinnest import Thinnest
 
 CAPTURE: Final[dict[str, Any]] = {"capture_input": "truncated", "capture_output": "truncated"}
-_NOTED: Final = 10_000
 
 
 class Arms:
@@ -57,32 +56,6 @@ class Arms:
         """Return a file of lines, open for writing."""
         self._directory.mkdir(parents=True, exist_ok=True)
         return self._stack.enter_context((self._directory / name).open("ab"))
-
-
-class Thinnest:
-    """The least that a middleware in Python can do to know of a request what an access log says."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._noted: deque[tuple[str, str, int, float]] = deque(maxlen=_NOTED)
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one scope, and note method, path, status and duration."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started, status = time.perf_counter(), 0
-
-        async def note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, note)
-        finally:
-            self._noted.append((scope["method"], scope["path"], status, time.perf_counter() - started))
 
 
 class Structlog:
