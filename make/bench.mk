@@ -29,6 +29,9 @@ bench-peers: build ### Measure what ways of logging cost here, ours and other li
 bench-handler: build ### Measure by turns what a record of the standard library's loggers takes (half a minute)
 	$(PYTHON) -m loadtests.cost.bench_handler $(BENCH_OPTIONS)
 
+bench-cold: build ### Measure by turns what a request costs where the processor's caches are cold (a minute)
+	$(PYTHON) -m loadtests.cost.bench_cold $(BENCH_OPTIONS)
+
 bench-growth: build ### Measure how the cost grows with processes, record size, streams and threads, (3 minutes)
 	$(PYTHON) -m loadtests.cost.growth $(BENCH_OPTIONS)
 

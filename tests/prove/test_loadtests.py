@@ -147,6 +147,16 @@ def test_the_demo_shows_cost_records_health_books_and_places(tmp_path: Path) -> 
 
 
 @pytest.mark.servers
+def test_the_cost_with_cold_caches_stands_beside_that_with_warm_ones() -> None:
+    done = run([sys.executable, "-m", "loadtests.cost.bench_cold", "--quick"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    for kind in ("GET", "POST of JSON"):
+        assert f"\n{kind}: what is added" in done.stdout
+    for line in ("ours ÷ thinnest wrapper, nothing copied before", "ours ÷ thinnest wrapper, 4 MiB copied before"):
+        assert done.stdout.count(f"\n{line} ") == 2
+
+
+@pytest.mark.servers
 def test_a_cost_that_is_there_is_found_by_turns() -> None:
     blocks: list[Block] = [(100_000, 110_000, 100_000)] * 40
     name, unlogged, added, ratio, control = demo.cost(Case("a", 10), blocks)
