@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from inference_logging import InferenceLoggingMiddleware, Logger
 from inference_logging.prove.bench.configurations_round import GET, POST, Kind, application, ignore
-from inference_logging.record.asgi.lifespan import ASGIApp
 from loadtests import harness
 from loadtests.cost.loggers import our_config
 from loadtests.harness import Report, memory_directory, ratios, scratch_directory
@@ -39,9 +38,8 @@ def main() -> None:
     rounds = 6 if options.quick else ROUNDS
     how = "microseconds of a request, median (interval of 95 %)"
     reports = (report(kind, rounds) for kind in (GET, POST))
-    harness.measured(
-        options, "python -m loadtests.cost.bench_cold", how, lambda: {"sections": harness.sections(reports)}
-    )
+    command = "python -m loadtests.cost.bench_cold"
+    harness.measured(options, command, how, lambda: {"sections": harness.sections(reports)})
 
 
 def report(kind: Kind, rounds: int) -> Report:
@@ -68,9 +66,7 @@ def measure(kind: Kind, size: int, rounds: int) -> dict[str, list[float]]:
         config = stack.enter_context(our_config(directory, server_record="off"))
         logger = stack.enter_context(Logger(config))
         ours = InferenceLoggingMiddleware(application, config)
-        apps: dict[str, ASGIApp] = dict(
-            zip(ARMS, (application, Thinnest(application), Thinnest(application), ours), strict=True)
-        )
+        apps: dict[str, Any] = dict(zip(ARMS, (application, Thinnest(application), Thinnest(application), ours), strict=True))
         gc.disable()
         stack.callback(gc.enable)
         found: dict[str, list[float]] = {arm: [] for arm in ARMS}

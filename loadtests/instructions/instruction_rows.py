@@ -28,6 +28,7 @@ from typing import Any, Final
 from inference_logging import Config, InferenceLoggingMiddleware, Logger, get_logger
 from inference_logging.prove.bench.configurations_round import GET, ignore
 from inference_logging.record.asgi.lifespan import ASGIApp, Message, Receive, Scope, Send
+from loadtests.turns.thinnest import Thinnest
 
 ROOT: Final = Path(__file__).parents[2]
 COUNT: Final = 256
@@ -85,10 +86,11 @@ class Row:
 class Rows:
     """The rows by name. Each method opens what its row needs; ``stack`` closes it."""
 
-    def __init__(self, stack: ExitStack) -> None:
+    def __init__(self, stack: ExitStack, wrap: Callable[[ASGIApp], ASGIApp] | None = None) -> None:
+        """Take what stands in the place of our middleware, perhaps."""
         self.config = Config()
         self._stack = stack
-        self._wrap: Callable[[ASGIApp], ASGIApp] = lambda app: InferenceLoggingMiddleware(app, self.config)
+        self._wrap = wrap or (lambda app: InferenceLoggingMiddleware(app, self.config))
 
     def get(self) -> Row:
         """Serve a GET by the smallest ASGI application there is."""
@@ -138,24 +140,6 @@ class Rows:
     def chunk_mixed(self) -> Row:
         """Serve the same of content and reasoning in turn, so that the JSON of each event is walked."""
         return self._chunks("mixed", POST_HEADERS)
-
-    def thinnest_get(self) -> Row:
-        """Serve the GET behind the thinnest wrapper."""
-        return self._behind_thinnest(self.get)
-
-    def thinnest_post(self) -> Row:
-        """Serve the chat completion behind the thinnest wrapper."""
-        return self._behind_thinnest(self.post)
-
-    def thinnest_chunk(self) -> Row:
-        """Serve the stream behind the thinnest wrapper."""
-        return self._behind_thinnest(self.chunk)
-
-    def _behind_thinnest(self, row: Callable[[], Row]) -> Row:
-        from loadtests.turns.thinnest import Thinnest
-
-        self._wrap = Thinnest
-        return row()
 
     def _chunks(self, stream: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Row:
         long, short = (self._requests(bare, f"/{stream}/{chunks}", headers).parts for chunks in (64, 32))
@@ -398,7 +382,8 @@ async def _measure(marks: Marks, names: list[str]) -> dict[str, Any]:
     found = {}
     for name in names:
         with ExitStack() as stack:
-            row: Row = getattr(Rows(stack), name)()
+            kind = name.removeprefix("thinnest_")
+            row: Row = getattr(Rows(stack, Thinnest if kind != name else None), kind)()
             found[name] = {"units": row.units, "weights": [weight for weight, _ in row.parts]}
             with marks.on():
                 for position, (_, prepare) in enumerate(row.parts):
