@@ -66,7 +66,8 @@ def measure(kind: Kind, size: int, rounds: int) -> dict[str, list[float]]:
         config = stack.enter_context(our_config(directory, server_record="off"))
         logger = stack.enter_context(Logger(config))
         ours = InferenceLoggingMiddleware(application, config)
-        apps: dict[str, Any] = dict(zip(ARMS, (application, Thinnest(application), Thinnest(application), ours), strict=True))
+        wrapped = (Thinnest(application), Thinnest(application), ours)
+        apps: dict[str, Any] = dict(zip(ARMS, (application, *wrapped), strict=True))
         gc.disable()
         stack.callback(gc.enable)
         found: dict[str, list[float]] = {arm: [] for arm in ARMS}
