@@ -2,10 +2,9 @@
 
     python -m loadtests.cost.bench_cold [--quick] [--json PATH]
 
-Before each request so much memory is copied that what the caches held is gone: of the interpreter, of the wrapper, of
-the application. Nothing is copied before those of the first lines. A server is between the two. A round is a block of
-requests of each arm in an order by chance, and its figure is their median; what the application costs alone is taken
-off. The control is a second thinnest wrapper.
+A copy of 4 MiB before each request empties the caches of interpreter, wrapper and application. The first lines of each
+table are without that copy; a server is between the two. A round is a block of requests of each arm in random order.
+Its figure is their median, less that of the application alone. The control is a second thinnest wrapper.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Rows:
     """The rows by name. Each method opens what its row needs; ``stack`` closes it."""
 
     def __init__(self, stack: ExitStack, wrap: Callable[[ASGIApp], ASGIApp] | None = None) -> None:
-        """Take what stands in the place of our middleware, perhaps."""
+        """Take ``wrap`` in place of our middleware, if it is given."""
         self.config = Config()
         self._stack = stack
         self._wrap = wrap or (lambda app: InferenceLoggingMiddleware(app, self.config))

@@ -98,8 +98,8 @@ impl<'a> Part<'a> {
         self.pieces.is_empty() && self.numbers.is_none() && !is_named
     }
 
-    /// Whether `more`, which came later, continues this part. A call has an index, or else the same id, or nothing that
-    /// would begin another one.
+    /// Whether `more`, which came later, continues this part. A piece of a tool call names it by its index, or else by its
+    /// id; one with neither, and without a name, continues the last call.
     fn goes_on_with(&self, more: &Self) -> bool {
         let is_text = matches!(self.kind, Kind::Text | Kind::Reasoning | Kind::Refusal);
         let is_same_call = || match more.index {
